@@ -1,0 +1,36 @@
+//! Settings that the recorder writes and the BPF programs read, in a map of one element.
+//!
+//! The layout is the same on both sides because both are compiled for little-endian 64-bit
+//! machines from this file; all fields are plain integers without padding.
+
+/// State of a recording as the BPF programs see it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Control {
+    /// One of [`Control::ARMING`], [`Control::RECORDING`], [`Control::STOPPED`].
+    pub phase: u32,
+    /// Process id of the target in the initial pid namespace. The programs learn it at the first
+    /// hit, because probes are scoped to the target and the recorder may sit in another pid
+    /// namespace, where that number cannot be seen. 0: not yet known.
+    pub tgid: u32,
+    /// Fill level of the ring buffer in bytes at which the drain is woken before its next poll.
+    pub wake_at: u64,
+    /// Length in bytes of the executable segment that holds the probed allocator. A call whose
+    /// return address is farther than this from the entered function was not made by the
+    /// allocator itself.
+    pub allocator_text: u64,
+}
+
+impl Control {
+    /// Probes are being attached: calls are followed, nothing is recorded. A call that begins in
+    /// this phase and returns in the next is left out, so that a recording starts at one instant
+    /// for entries and returns alike.
+    pub const ARMING: u32 = 0;
+    /// Everything is recorded.
+    pub const RECORDING: u32 = 1;
+    /// Probes are being taken away: nothing more is recorded.
+    pub const STOPPED: u32 = 2;
+}
+
+/// Largest number of frames in a stack record, leaf included.
+pub const MAX_FRAMES: usize = 128;

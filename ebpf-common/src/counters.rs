@@ -1,0 +1,66 @@
+//! Counters that the BPF programs keep, one 64-bit number a slot.
+//!
+//! The first group counts what is missing from a recording; the recorder reports each by its
+//! name. The second group counts what was recognised and handled; it is shown on request only.
+
+/// A counter, and its slot in the map of counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u32)]
+pub enum Counter {
+    /// An allocation whose record found no room in the ring buffer.
+    AllocationRingFull = 0,
+    /// A free whose record found no room in the ring buffer.
+    FreeRingFull = 1,
+    /// The begin or end of a realloc that found no room in the ring buffer.
+    ReallocRingFull = 2,
+    /// A call that could not be followed because the map of threads was full.
+    ThreadsFull = 3,
+    /// A return for which no entry was on record.
+    ReturnWithoutEntry = 4,
+    /// A stack whose record found no room; the allocation itself was recorded without one.
+    StackRingFull = 5,
+    /// The out-parameter of a successful `posix_memalign` that could not be read.
+    PointerUnreadable = 6,
+    /// A notice that modules were loaded or unloaded that found no room.
+    ModulesRingFull = 7,
+
+    /// A call made by the allocator itself inside another recorded call.
+    Nested = 16,
+    /// An entry that never returned, found by its stack pointer being used again.
+    Abandoned = 17,
+    /// Calls that began before the recording did.
+    BeforeStart = 18,
+    /// Calls that returned null: no allocation.
+    Failed = 19,
+}
+
+impl Counter {
+    /// Number of slots in the map of counters.
+    pub const SLOTS: u32 = 32;
+
+    /// Counters of what is missing from the recording, with the names under which they are shown.
+    pub const LOST: [(Self, &'static str); 8] = [
+        (Self::AllocationRingFull, "allocations (ring buffer full)"),
+        (Self::FreeRingFull, "frees (ring buffer full)"),
+        (Self::ReallocRingFull, "reallocs (ring buffer full)"),
+        (Self::ThreadsFull, "calls (too many threads)"),
+        (Self::ReturnWithoutEntry, "allocations (entry not seen)"),
+        (Self::StackRingFull, "stacks (ring buffer full)"),
+        (Self::PointerUnreadable, "allocations (result unreadable)"),
+        (Self::ModulesRingFull, "module changes (ring buffer full)"),
+    ];
+
+    /// Counters of what was recognised and handled, with the names under which they are shown.
+    pub const HANDLED: [(Self, &'static str); 4] = [
+        (Self::Nested, "nested calls"),
+        (Self::Abandoned, "abandoned calls"),
+        (Self::BeforeStart, "calls begun before the start"),
+        (Self::Failed, "failed calls"),
+    ];
+
+    /// The slot in the map of counters.
+    #[must_use]
+    pub const fn slot(self) -> u32 {
+        self as u32
+    }
+}

@@ -1,0 +1,216 @@
+//! A kernel for tests: memory, a ring buffer and counters that can be looked into.
+
+extern crate std;
+
+use core::cell::{Cell, RefCell};
+use std::{
+    any::Any,
+    collections::{BTreeMap, BTreeSet},
+    vec::Vec,
+};
+
+use htrace_ebpf_common::{
+    control::{Control, MAX_FRAMES},
+    counters::Counter,
+    wire::{
+        AllocationRecord, Header, Kind, Outcome, PointerRecord, ReallocRecord, StackEnd,
+        StackRecord,
+    },
+};
+
+use crate::{
+    call::Call,
+    kernel::Kernel,
+    thread::{MAX_PENDING, Pending, Thread},
+};
+
+/// A record as a test wants to see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    Stack,
+    Allocation {
+        pointer: u64,
+        size: u64,
+    },
+    Free {
+        pointer: u64,
+    },
+    ReallocBegin {
+        pointer: u64,
+    },
+    ReallocEnd {
+        outcome: u8,
+        old: u64,
+        new: u64,
+        size: u64,
+    },
+}
+
+impl Sent {
+    pub(crate) fn realloc(outcome: Outcome, old: u64, new: u64, size: u64) -> Self {
+        Self::ReallocEnd {
+            outcome: outcome as u8,
+            old,
+            new,
+            size,
+        }
+    }
+}
+
+pub(crate) type SentStack = (u64, Vec<u64>, StackEnd);
+
+#[derive(Default)]
+pub(crate) struct FakeKernel {
+    control: Cell<Control>,
+    memory: RefCell<BTreeMap<u64, u64>>,
+    known: RefCell<BTreeSet<u64>>,
+    sent: RefCell<Vec<Sent>>,
+    stacks: RefCell<Vec<SentStack>>,
+    counters: RefCell<BTreeMap<u32, u64>>,
+    full: Cell<bool>,
+}
+
+impl FakeKernel {
+    pub(crate) fn recording() -> Self {
+        let kernel = Self::default();
+        kernel.set_phase(Control::RECORDING);
+        kernel
+    }
+
+    pub(crate) fn set_phase(&self, phase: u32) {
+        self.control.set(Control {
+            phase,
+            allocator_text: 0x10000,
+            ..self.control.get()
+        });
+    }
+
+    pub(crate) fn write(&self, address: u64, word: u64) {
+        self.memory.borrow_mut().insert(address, word);
+    }
+
+    pub(crate) fn fill_ring(&self, full: bool) {
+        self.full.set(full);
+    }
+
+    /// Records sent so far but for stacks, which are then forgotten.
+    pub(crate) fn sent(&self) -> Vec<Sent> {
+        let mut sent = self.sent.take();
+        sent.retain(|record| *record != Sent::Stack);
+        sent
+    }
+
+    pub(crate) fn order(&self) -> Vec<Sent> {
+        self.sent.take()
+    }
+
+    pub(crate) fn stacks(&self) -> Vec<SentStack> {
+        self.stacks.borrow().clone()
+    }
+
+    pub(crate) fn counted(&self, counter: Counter) -> u64 {
+        self.counters
+            .borrow()
+            .get(&counter.slot())
+            .copied()
+            .unwrap_or(0)
+    }
+}
+
+impl Kernel for FakeKernel {
+    fn control(&self) -> Control {
+        self.control.get()
+    }
+
+    fn header(&self, kind: Kind, detail: u8) -> Header {
+        Header {
+            kind: kind as u8,
+            detail,
+            clock: 0,
+            tid: 1,
+        }
+    }
+
+    fn read_user(&self, address: u64) -> Option<u64> {
+        self.memory.borrow().get(&address).copied()
+    }
+
+    fn stack_is_known(&self, id: u64) -> bool {
+        self.known.borrow().contains(&id)
+    }
+
+    fn stack_became_known(&self, id: u64) {
+        self.known.borrow_mut().insert(id);
+    }
+
+    fn emit<R: Copy + 'static>(&self, record: R) -> bool {
+        if self.full.get() {
+            return false;
+        }
+        let record: &dyn Any = &record;
+        let sent = if let Some(record) = record.downcast_ref::<AllocationRecord>() {
+            Sent::Allocation {
+                pointer: record.pointer,
+                size: record.size,
+            }
+        } else if let Some(record) = record.downcast_ref::<ReallocRecord>() {
+            let (old, new, size) = (record.old, record.new, record.size);
+            Sent::ReallocEnd {
+                outcome: record.header.detail,
+                old,
+                new,
+                size,
+            }
+        } else if let Some(record) = record.downcast_ref::<PointerRecord>() {
+            match record.header.kind == Kind::Free as u8 {
+                true => Sent::Free {
+                    pointer: record.pointer,
+                },
+                false => Sent::ReallocBegin {
+                    pointer: record.pointer,
+                },
+            }
+        } else {
+            panic!("a record of unknown type")
+        };
+        self.sent.borrow_mut().push(sent);
+        true
+    }
+
+    fn emit_stack(&self, record: &StackRecord, frames: usize) -> bool {
+        if self.full.get() {
+            return false;
+        }
+        let end = StackEnd::from_byte(record.header.detail).expect("a known reason");
+        self.stacks
+            .borrow_mut()
+            .push((record.id, record.frames[..frames].to_vec(), end));
+        self.sent.borrow_mut().push(Sent::Stack);
+        true
+    }
+
+    fn count(&self, counter: Counter) {
+        *self
+            .counters
+            .borrow_mut()
+            .entry(counter.slot())
+            .or_default() += 1;
+    }
+}
+
+/// A thread that was never seen.
+pub(crate) fn new_thread() -> Thread {
+    let header = Header {
+        kind: 0,
+        detail: 0,
+        clock: 0,
+        tid: 0,
+    };
+    let stack = StackRecord {
+        header,
+        id: 0,
+        frames: [0; MAX_FRAMES],
+    };
+    let pending = [Pending::new(&Call::malloc(0), 0, 0, None); MAX_PENDING];
+    Thread::for_tests(pending, stack)
+}

@@ -1,0 +1,182 @@
+//! What happens when a probe is hit: [`enter`] at the entry of an allocation function, [`leave`]
+//! at its return, [`release`] at the entry of a function that frees.
+
+use htrace_ebpf_common::{
+    control::Control,
+    counters::Counter,
+    wire::{AllocationRecord, Kind, Outcome, PointerRecord, ReallocRecord},
+};
+
+use crate::{
+    call::{Call, Function},
+    kernel::{Kernel, Registers},
+    stack,
+    thread::{Pending, Thread},
+};
+
+/// How far below a call the calls lie that the allocator makes inside it, in bytes. Frames of an
+/// allocator's wrappers are small. A signal frame is larger: red zone (128), `ucontext` and
+/// `siginfo` (440) and at least the legacy floating-point state (512), so a handler's calls are
+/// never taken for the allocator's own.
+const NESTED_WITHIN: u64 = 1024;
+
+/// An allocation function is entered.
+pub fn enter<K: Kernel>(kernel: &K, thread: &mut Thread, registers: &Registers, call: &Call) {
+    let control = kernel.control();
+    // The slot was written by the `call` just now, so it is readable.
+    let return_address = kernel.read_user(registers.sp).unwrap_or(0);
+    if is_nested(&control, thread, registers, return_address, Some(call.size)) {
+        thread.nested = thread.nested.wrapping_add(1);
+        kernel.count(Counter::Nested);
+        return;
+    }
+    let stack = (control.phase == Control::RECORDING)
+        .then(|| stack::capture(kernel, &mut thread.stack, registers, return_address));
+    if thread.push(Pending::new(call, registers.sp, return_address, stack)) {
+        kernel.count(Counter::Abandoned);
+    }
+    let reallocates = matches!(call.function, Function::Realloc) && call.argument != 0;
+    if reallocates && stack.is_some() && !emit_pointer(kernel, Kind::ReallocBegin, call.argument) {
+        kernel.count(Counter::ReallocRingFull);
+    }
+}
+
+/// An allocation function has returned `value`; the return address stood at `slot`.
+pub fn leave<K: Kernel>(kernel: &K, thread: &mut Thread, slot: u64, value: u64) {
+    let Some(pending) = thread.take(slot) else {
+        if thread.nested > 0 {
+            thread.nested -= 1;
+        } else {
+            kernel.count(Counter::ReturnWithoutEntry);
+        }
+        return;
+    };
+    if !pending.is_recorded() {
+        kernel.count(Counter::BeforeStart);
+    } else if kernel.control().phase == Control::RECORDING {
+        record_result(kernel, &pending, value);
+    }
+}
+
+/// A function that frees is entered with `pointer`.
+pub fn release<K: Kernel>(
+    kernel: &K,
+    thread: Option<&Thread>,
+    registers: &Registers,
+    pointer: u64,
+) {
+    let control = kernel.control();
+    if pointer == 0 || control.phase != Control::RECORDING {
+        return;
+    }
+    let nested = thread.is_some_and(|thread| {
+        thread.innermost().is_some() && {
+            let return_address = kernel.read_user(registers.sp).unwrap_or(0);
+            is_nested(&control, thread, registers, return_address, None)
+        }
+    });
+    if nested {
+        kernel.count(Counter::Nested);
+    } else if !emit_pointer(kernel, Kind::Free, pointer) {
+        kernel.count(Counter::FreeRingFull);
+    }
+}
+
+/// True if the allocator itself makes this call inside the innermost pending one.
+///
+/// A call deeper in the stack is one if it lies close below the pending call and returns into
+/// the allocator's own code. A call at the same stack pointer is one if the pending function
+/// ended in a jump to this one: then the size is the same, and the return probe's address stands
+/// where the pending call found its caller's. (Without a size, as for frees, no function is
+/// known to end so.)
+fn is_nested(
+    control: &Control,
+    thread: &Thread,
+    registers: &Registers,
+    return_address: u64,
+    size: Option<u64>,
+) -> bool {
+    let Some(outer) = thread.innermost() else {
+        return false;
+    };
+    if outer.is(Function::Malloc) {
+        return false;
+    }
+    if registers.sp == outer.slot {
+        return size == Some(outer.size) && return_address != outer.return_address;
+    }
+    let below = outer.slot.wrapping_sub(registers.sp);
+    below < NESTED_WITHIN && return_address.abs_diff(registers.ip) < control.allocator_text
+}
+
+/// Records what a call has led to.
+fn record_result<K: Kernel>(kernel: &K, pending: &Pending, value: u64) {
+    if pending.is(Function::Realloc) {
+        record_realloc(kernel, pending, value);
+    } else if pending.is(Function::PosixMemalign) {
+        // An `int`: the upper half of the register means nothing.
+        match (value as u32, kernel.read_user(pending.argument)) {
+            (0, Some(pointer)) => record_allocation(kernel, pending, pointer),
+            (0, None) => kernel.count(Counter::PointerUnreadable),
+            _ => kernel.count(Counter::Failed),
+        }
+    } else {
+        record_allocation(kernel, pending, value);
+    }
+}
+
+/// Records a new block; null is none.
+fn record_allocation<K: Kernel>(kernel: &K, pending: &Pending, pointer: u64) {
+    if pointer == 0 {
+        kernel.count(Counter::Failed);
+        return;
+    }
+    let record = AllocationRecord {
+        header: kernel.header(Kind::Allocation, 0),
+        pointer,
+        size: pending.size,
+        stack: pending.stack,
+    };
+    if !kernel.emit(record) {
+        kernel.count(Counter::AllocationRingFull);
+    }
+}
+
+/// Records what has become of a block that was given to realloc. A null pointer means that a
+/// size of zero freed the block, or else that the block was left as it was.
+fn record_realloc<K: Kernel>(kernel: &K, pending: &Pending, value: u64) {
+    let old = pending.argument;
+    if old == 0 {
+        record_allocation(kernel, pending, value);
+        return;
+    }
+    let outcome = match (value, pending.size) {
+        (0, 0) => Outcome::Freed,
+        (0, _) => Outcome::Failed,
+        _ => Outcome::Moved,
+    };
+    if outcome == Outcome::Failed {
+        kernel.count(Counter::Failed);
+    }
+    let record = ReallocRecord {
+        header: kernel.header(Kind::ReallocEnd, outcome as u8),
+        old,
+        new: value,
+        size: pending.size,
+        stack: pending.stack,
+    };
+    if !kernel.emit(record) {
+        kernel.count(Counter::ReallocRingFull);
+    }
+}
+
+/// Sends a record that consists of a pointer; false if it found no room.
+fn emit_pointer<K: Kernel>(kernel: &K, kind: Kind, pointer: u64) -> bool {
+    kernel.emit(PointerRecord {
+        header: kernel.header(kind, 0),
+        pointer,
+    })
+}
+
+#[cfg(test)]
+mod tests;

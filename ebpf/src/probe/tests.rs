@@ -1,0 +1,328 @@
+//! Calls as a target makes them, replayed against a fake kernel.
+
+extern crate std;
+
+use std::vec;
+
+use super::*;
+use crate::fake::{FakeKernel, Sent, new_thread};
+
+/// Where the allocator's functions lie, and where its code returns to inside itself.
+const ALLOCATOR: u64 = 0x50_0000;
+const INSIDE_ALLOCATOR: u64 = 0x50_1000;
+const APPLICATION: u64 = 0x10_0000;
+const TRAMPOLINE: u64 = 0x7fff_f000;
+
+struct Target {
+    kernel: FakeKernel,
+    thread: Thread,
+}
+
+impl Target {
+    fn new() -> Self {
+        Self {
+            kernel: FakeKernel::recording(),
+            thread: new_thread(),
+        }
+    }
+
+    /// Enters a function whose return address stands at `sp`.
+    fn enter(&mut self, sp: u64, return_address: u64, call: Call) {
+        self.kernel.write(sp, return_address);
+        let registers = Registers {
+            ip: ALLOCATOR,
+            sp,
+            fp: 0,
+        };
+        enter(&self.kernel, &mut self.thread, &registers, &call);
+        self.kernel.write(sp, TRAMPOLINE);
+    }
+
+    fn leave(&mut self, sp: u64, value: u64) {
+        leave(&self.kernel, &mut self.thread, sp, value);
+    }
+
+    fn free(&mut self, sp: u64, return_address: u64, pointer: u64) {
+        self.kernel.write(sp, return_address);
+        let registers = Registers {
+            ip: ALLOCATOR,
+            sp,
+            fp: 0,
+        };
+        release(&self.kernel, Some(&self.thread), &registers, pointer);
+    }
+
+    fn sent(&self) -> vec::Vec<Sent> {
+        self.kernel.sent()
+    }
+
+    fn counted(&self, counter: Counter) -> u64 {
+        self.kernel.counted(counter)
+    }
+}
+
+#[test]
+fn a_call_becomes_an_allocation_when_it_returns() {
+    let mut target = Target::new();
+    target.enter(0x1000, APPLICATION, Call::malloc(24));
+    assert_eq!(target.sent(), []);
+    target.leave(0x1000, 0xa0);
+    assert_eq!(
+        target.sent(),
+        [Sent::Allocation {
+            pointer: 0xa0,
+            size: 24
+        }]
+    );
+}
+
+#[test]
+fn the_stack_precedes_the_allocation() {
+    let mut target = Target::new();
+    target.enter(0x1000, APPLICATION, Call::malloc(24));
+    target.leave(0x1000, 0xa0);
+    assert_eq!(target.kernel.order()[0], Sent::Stack);
+}
+
+#[test]
+fn null_is_no_allocation() {
+    let mut target = Target::new();
+    for call in [
+        Call::malloc(1),
+        Call::calloc(u64::MAX, 2),
+        Call::realloc(0, 9),
+    ] {
+        target.enter(0x1000, APPLICATION, call);
+        target.leave(0x1000, 0);
+    }
+    assert_eq!(target.sent(), []);
+    assert_eq!(target.counted(Counter::Failed), 3);
+}
+
+#[test]
+fn sizes_are_products_and_saturate() {
+    assert_eq!(Call::calloc(3, 7).size, 21);
+    assert_eq!(Call::reallocarray(1, 3, 7).size, 21);
+    assert_eq!(Call::reallocarray(1, u64::MAX, 2).size, u64::MAX);
+}
+
+#[test]
+fn posix_memalign_returns_through_its_argument() {
+    let mut target = Target::new();
+    target.kernel.write(0x2000, 0xb0);
+    target.enter(0x1000, APPLICATION, Call::posix_memalign(0x2000, 64));
+    target.leave(0x1000, 0xffff_ffff_0000_0000);
+    assert_eq!(
+        target.sent(),
+        [Sent::Allocation {
+            pointer: 0xb0,
+            size: 64
+        }]
+    );
+
+    target.enter(0x1000, APPLICATION, Call::posix_memalign(0x2000, 64));
+    target.leave(0x1000, 22);
+    assert_eq!(
+        (target.sent(), target.counted(Counter::Failed)),
+        (vec![], 1)
+    );
+
+    target.enter(0x1000, APPLICATION, Call::posix_memalign(0x9000, 64));
+    target.leave(0x1000, 0);
+    assert_eq!(
+        (target.sent(), target.counted(Counter::PointerUnreadable)),
+        (vec![], 1)
+    );
+}
+
+#[test]
+fn realloc_begins_before_the_old_block_can_be_reused() {
+    let mut target = Target::new();
+    target.enter(0x1000, APPLICATION, Call::realloc(0xa0, 50));
+    assert_eq!(target.sent(), [Sent::ReallocBegin { pointer: 0xa0 }]);
+    target.leave(0x1000, 0xb0);
+    assert_eq!(
+        target.sent(),
+        [Sent::realloc(Outcome::Moved, 0xa0, 0xb0, 50)]
+    );
+}
+
+#[test]
+fn realloc_fails_or_frees() {
+    let mut target = Target::new();
+    for (size, outcome) in [(50, Outcome::Failed), (0, Outcome::Freed)] {
+        target.enter(0x1000, APPLICATION, Call::realloc(0xa0, size));
+        target.leave(0x1000, 0);
+        assert_eq!(target.sent()[1], Sent::realloc(outcome, 0xa0, 0, size));
+    }
+}
+
+#[test]
+fn realloc_of_null_is_an_allocation() {
+    let mut target = Target::new();
+    target.enter(0x1000, APPLICATION, Call::realloc(0, 50));
+    target.leave(0x1000, 0xb0);
+    assert_eq!(
+        target.sent(),
+        [Sent::Allocation {
+            pointer: 0xb0,
+            size: 50
+        }]
+    );
+}
+
+#[test]
+fn calls_inside_the_allocator_count_once() {
+    let mut target = Target::new();
+    target.enter(0x1000, APPLICATION, Call::aligned(64));
+    target.enter(0x0f80, INSIDE_ALLOCATOR, Call::malloc(128));
+    target.leave(0x0f80, 0xa0);
+    target.leave(0x1000, 0xa0);
+    assert_eq!(
+        target.sent(),
+        [Sent::Allocation {
+            pointer: 0xa0,
+            size: 64
+        }]
+    );
+    assert_eq!(target.counted(Counter::Nested), 1);
+    assert_eq!(target.counted(Counter::ReturnWithoutEntry), 0);
+}
+
+#[test]
+fn a_function_that_ends_in_a_jump_to_another_counts_once() {
+    let mut target = Target::new();
+    target.enter(0x1000, APPLICATION, Call::realloc(0, 50));
+    target.enter(0x1000, TRAMPOLINE, Call::malloc(50));
+    target.leave(0x1000, 0xa0);
+    target.leave(0x1000, 0xa0);
+    assert_eq!(
+        target.sent(),
+        [Sent::Allocation {
+            pointer: 0xa0,
+            size: 50
+        }]
+    );
+    assert_eq!(target.counted(Counter::ReturnWithoutEntry), 0);
+}
+
+#[test]
+fn the_free_inside_realloc_to_zero_is_not_another() {
+    let mut target = Target::new();
+    target.enter(0x1000, APPLICATION, Call::realloc(0xa0, 0));
+    target.free(0x0f80, INSIDE_ALLOCATOR, 0xa0);
+    target.leave(0x1000, 0);
+    let begin = Sent::ReallocBegin { pointer: 0xa0 };
+    assert_eq!(
+        target.sent(),
+        [begin, Sent::realloc(Outcome::Freed, 0xa0, 0, 0)]
+    );
+}
+
+#[test]
+fn a_signal_handler_inside_a_call_is_recorded_on_its_own() {
+    let mut target = Target::new();
+    target.enter(0x8000, APPLICATION, Call::realloc(0xa0, 9));
+    // The handler's frames lie below the signal frame; its calls come from the application or,
+    // through strdup for instance, from the allocator's library.
+    target.enter(0x7000, APPLICATION, Call::malloc(5));
+    target.leave(0x7000, 0xb0);
+    target.enter(0x7000, INSIDE_ALLOCATOR, Call::malloc(6));
+    target.leave(0x7000, 0xc0);
+    target.free(0x7000, INSIDE_ALLOCATOR, 0xb0);
+    target.leave(0x8000, 0xd0);
+    assert_eq!(
+        target.sent(),
+        [
+            Sent::ReallocBegin { pointer: 0xa0 },
+            Sent::Allocation {
+                pointer: 0xb0,
+                size: 5
+            },
+            Sent::Allocation {
+                pointer: 0xc0,
+                size: 6
+            },
+            Sent::Free { pointer: 0xb0 },
+            Sent::realloc(Outcome::Moved, 0xa0, 0xd0, 9),
+        ]
+    );
+}
+
+#[test]
+fn malloc_contains_no_calls_so_a_handler_just_below_it_is_recorded() {
+    let mut target = Target::new();
+    target.enter(0x1000, APPLICATION, Call::malloc(1));
+    target.enter(0x0fc0, INSIDE_ALLOCATOR, Call::malloc(2));
+    target.leave(0x0fc0, 0xa0);
+    target.leave(0x1000, 0xb0);
+    assert_eq!(target.sent().len(), 2);
+}
+
+#[test]
+fn a_call_left_by_longjmp_is_replaced_and_counted() {
+    let mut target = Target::new();
+    target.enter(0x1000, APPLICATION, Call::realloc(0xa0, 9));
+    target.enter(0x1000, APPLICATION, Call::realloc(0, 9));
+    target.leave(0x1000, 0xb0);
+    assert_eq!(target.counted(Counter::Abandoned), 1);
+    assert_eq!(
+        target.sent()[1],
+        Sent::Allocation {
+            pointer: 0xb0,
+            size: 9
+        }
+    );
+}
+
+#[test]
+fn calls_that_began_before_the_start_are_left_out() {
+    let mut target = Target::new();
+    target.kernel.set_phase(Control::ARMING);
+    target.enter(0x1000, APPLICATION, Call::malloc(1));
+    target.free(0x0f00, APPLICATION, 0xa0);
+    target.kernel.set_phase(Control::RECORDING);
+    target.leave(0x1000, 0xa0);
+    assert_eq!(target.sent(), []);
+    assert_eq!(target.counted(Counter::BeforeStart), 1);
+}
+
+#[test]
+fn nothing_is_recorded_after_the_stop() {
+    let mut target = Target::new();
+    target.enter(0x1000, APPLICATION, Call::malloc(1));
+    target.kernel.set_phase(Control::STOPPED);
+    target.leave(0x1000, 0xa0);
+    target.free(0x1000, APPLICATION, 0xa0);
+    assert_eq!(target.sent(), []);
+}
+
+#[test]
+fn free_of_null_is_nothing() {
+    let mut target = Target::new();
+    target.free(0x1000, APPLICATION, 0);
+    assert_eq!(target.sent(), []);
+}
+
+#[test]
+fn what_finds_no_room_is_counted_by_reason() {
+    let mut target = Target::new();
+    target.kernel.fill_ring(true);
+    target.enter(0x1000, APPLICATION, Call::malloc(1));
+    target.leave(0x1000, 0xa0);
+    target.free(0x1000, APPLICATION, 0xa0);
+    target.enter(0x1000, APPLICATION, Call::realloc(0xa0, 1));
+    target.leave(0x1000, 0xb0);
+    assert_eq!(target.counted(Counter::StackRingFull), 2);
+    assert_eq!(target.counted(Counter::AllocationRingFull), 1);
+    assert_eq!(target.counted(Counter::FreeRingFull), 1);
+    assert_eq!(target.counted(Counter::ReallocRingFull), 2);
+}
+
+#[test]
+fn a_return_without_entry_is_counted() {
+    let mut target = Target::new();
+    target.leave(0x1000, 0xa0);
+    assert_eq!(target.sent(), []);
+    assert_eq!(target.counted(Counter::ReturnWithoutEntry), 1);
+}

@@ -1,0 +1,179 @@
+//! State that probes keep of one thread: the calls that have begun and not returned, and room to
+//! build a stack in.
+//!
+//! It is per thread, not per CPU: a probe can be preempted in the middle of a stack by another
+//! thread's probe on the same CPU, but one thread runs one probe at a time.
+//!
+//! Several calls can be pending at once when a signal handler that interrupted one of them
+//! allocates, so they form a small stack of their own. A call is recognised at its return by the
+//! stack pointer, which `ret` restores exactly. A call that never returns (longjmp out of a
+//! signal handler) is replaced when its stack slot is used again.
+
+use htrace_ebpf_common::wire::StackRecord;
+
+use crate::call::{Call, Function};
+
+/// Calls that can be pending in one thread. Each but the first needs a signal that arrives inside
+/// the allocator; the count is a power of two so that indices can be masked.
+pub const MAX_PENDING: usize = 4;
+
+/// A call that has begun.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Pending {
+    /// Stack pointer at the entry: the slot of the return address.
+    pub slot: u64,
+    /// The return address that stood there.
+    pub return_address: u64,
+    /// Requested size in bytes.
+    pub size: u64,
+    /// `realloc`: the old block. `posix_memalign`: where the pointer is to be stored.
+    pub argument: u64,
+    /// Id of the stack at the entry.
+    pub stack: u64,
+    /// What was called; 0 in an element that was never used.
+    function: u8,
+    /// 1 if the call is to be recorded, 0 if it began before the recording.
+    recorded: u8,
+    padding: [u8; 6],
+}
+
+impl Pending {
+    /// A call that enters now.
+    #[must_use]
+    pub const fn new(call: &Call, slot: u64, return_address: u64, stack: Option<u64>) -> Self {
+        let (stack, recorded) = match stack {
+            Some(id) => (id, 1),
+            None => (0, 0),
+        };
+        Self {
+            slot,
+            return_address,
+            size: call.size,
+            argument: call.argument,
+            stack,
+            function: call.function as u8,
+            recorded,
+            padding: [0; 6],
+        }
+    }
+
+    /// True if the call began while a recording was on.
+    #[must_use]
+    pub const fn is_recorded(&self) -> bool {
+        self.recorded != 0
+    }
+
+    /// True if this is a call of `function`.
+    #[must_use]
+    pub const fn is(&self, function: Function) -> bool {
+        self.function == function as u8
+    }
+}
+
+/// State of one thread; all zero is the state of a thread that was never seen.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Thread {
+    pending: [Pending; MAX_PENDING],
+    /// Number of elements of `pending` in use.
+    depth: u32,
+    /// Calls made by the allocator inside a pending one that have not returned.
+    pub nested: u32,
+    /// Room to build a stack in.
+    pub stack: StackRecord,
+}
+
+impl Thread {
+    #[cfg(test)]
+    pub(crate) fn for_tests(pending: [Pending; MAX_PENDING], stack: StackRecord) -> Self {
+        Self {
+            pending,
+            depth: 0,
+            nested: 0,
+            stack,
+        }
+    }
+
+    /// The innermost pending call.
+    #[must_use]
+    pub fn innermost(&self) -> Option<&Pending> {
+        match self.depth as usize {
+            0 => None,
+            depth => Some(&self.pending[(depth - 1) % MAX_PENDING]),
+        }
+    }
+
+    /// Adds a call. Calls that this one shows to be abandoned make room: one that used the same
+    /// stack slot with all inside it, or the innermost when there is no room. Returns whether any
+    /// was.
+    pub fn push(&mut self, pending: Pending) -> bool {
+        let depth = self.depth as usize;
+        let kept = match self.find(pending.slot) {
+            Some(index) => index,
+            None => depth.min(MAX_PENDING - 1),
+        };
+        self.pending[kept % MAX_PENDING] = pending;
+        self.depth = kept as u32 + 1;
+        kept < depth
+    }
+
+    /// Takes the call whose return address stood at `slot`, and forgets all inside it.
+    pub fn take(&mut self, slot: u64) -> Option<Pending> {
+        let index = self.find(slot)?;
+        self.depth = index as u32;
+        Some(self.pending[index % MAX_PENDING])
+    }
+
+    /// Index of the pending call whose return address stood at `slot`.
+    fn find(&self, slot: u64) -> Option<usize> {
+        let depth = self.depth as usize;
+        (0..MAX_PENDING).find(|&index| index < depth && self.pending[index].slot == slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::new_thread;
+
+    fn at(slot: u64) -> Pending {
+        Pending::new(&Call::malloc(1), slot, 0, Some(1))
+    }
+
+    #[test]
+    fn calls_return_in_any_order_of_slots() {
+        let mut thread = new_thread();
+        assert!(thread.innermost().is_none());
+        assert!(!thread.push(at(100)));
+        // A handler on an alternate stack above the interrupted one.
+        assert!(!thread.push(at(900)));
+        assert_eq!(thread.innermost().unwrap().slot, 900);
+        assert_eq!(thread.take(900).unwrap().slot, 900);
+        assert_eq!(thread.take(100).unwrap().slot, 100);
+        assert!(thread.take(100).is_none());
+    }
+
+    #[test]
+    fn a_reused_slot_replaces_the_abandoned_call_and_all_inside_it() {
+        let mut thread = new_thread();
+        thread.push(at(100));
+        thread.push(at(80));
+        assert!(thread.push(at(100)));
+        assert!(thread.take(80).is_none());
+        assert!(thread.take(100).is_some());
+        assert!(thread.innermost().is_none());
+    }
+
+    #[test]
+    fn a_full_state_gives_up_the_innermost() {
+        let mut thread = new_thread();
+        for slot in 1..=MAX_PENDING as u64 {
+            assert!(!thread.push(at(slot)));
+        }
+        assert!(thread.push(at(99)));
+        assert!(thread.take(MAX_PENDING as u64).is_none());
+        assert!(thread.take(99).is_some());
+        assert!(thread.take(1).is_some());
+    }
+}

@@ -1,0 +1,79 @@
+//! What a test needs of the machine beyond a compiler, and how a skip is told.
+//!
+//! A skip always prints its reason; with `CI=true` it is a failure, so that a
+//! machine that is meant to run everything cannot quietly run less.
+
+use std::path::{Path, PathBuf};
+
+/// Something that a test machine may lack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Feature {
+    /// User id 0: loading BPF programs, attaching to others, changing users.
+    Root,
+    /// heaptrack's recorder and `heaptrack_print`.
+    Heaptrack,
+    /// The `sqlite3` shell.
+    Sqlite,
+    /// A Python interpreter that is a program, not a wrapper script.
+    Python,
+    /// `setpriv` of util-linux, for exact capabilities.
+    Setpriv,
+    /// User namespaces that root may create.
+    UserNamespaces,
+}
+
+/// Whether the test may go on. Prints why not, and panics instead if `CI` is
+/// `true`.
+pub fn require(feature: Feature) -> bool {
+    let Some(reason) = missing(feature) else {
+        return true;
+    };
+    assert!(
+        std::env::var_os("CI").is_none_or(|ci| ci != "true"),
+        "{feature:?} is required when CI=true: {reason}"
+    );
+    let _ = std::io::Write::write_fmt(
+        &mut std::io::stderr(),
+        format_args!("skipped, no {feature:?}: {reason}\n"),
+    );
+    false
+}
+
+fn missing(feature: Feature) -> Option<String> {
+    match feature {
+        Feature::Root => (!nix::unistd::geteuid().is_root()).then(|| "run as root".to_owned()),
+        Feature::Heaptrack => {
+            missing_program("heaptrack").or_else(|| missing_program("heaptrack_print"))
+        }
+        Feature::Sqlite => missing_program("sqlite3"),
+        Feature::Python => python().is_none().then(|| "no python3 found".to_owned()),
+        Feature::Setpriv => missing_program("setpriv"),
+        Feature::UserNamespaces => (!Path::new("/proc/self/ns/user").exists())
+            .then(|| "the kernel has no user namespaces".to_owned()),
+    }
+}
+
+fn missing_program(name: &str) -> Option<String> {
+    find_program(name)
+        .is_none()
+        .then(|| format!("`{name}` is not in PATH"))
+}
+
+/// The first executable of that name in `PATH`.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(name))
+        .find(|file| file.is_file())
+}
+
+/// The Python interpreter itself; `python3` in `PATH` may be a shell script
+/// that starts it.
+pub fn python() -> Option<PathBuf> {
+    let output = std::process::Command::new("python3")
+        .args(["-c", "import sys; print(sys.executable)"])
+        .output()
+        .ok()?;
+    let path = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim_end());
+    path.is_file().then_some(path)
+}

@@ -1,0 +1,238 @@
+//! Child processes whose moments are known: wait for a line, say a byte, take
+//! the rest of the output.
+//!
+//! A watchdog kills a child that outlives [`PATIENCE`], so that a hang becomes
+//! a failure with its standard error shown.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// How long any child of a test may live. No test measures time; this only
+/// bounds a hang.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// A child with its three streams held by the test. Standard error is drained
+/// by a thread from the start, so no child ever blocks on it.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    seen: Vec<u8>,
+    stderr: Option<Stderr>,
+    _watchdog: Sender<()>,
+}
+
+#[derive(Debug)]
+struct Stderr {
+    lines: Receiver<String>,
+    all: JoinHandle<String>,
+}
+
+/// What a child that has ended left.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// All of its standard output.
+    pub stdout: Vec<u8>,
+    /// All of its standard error, as text.
+    pub stderr: String,
+}
+
+impl Running {
+    /// Starts a command with pipes for all three streams.
+    pub fn start(command: &mut Command) -> Self {
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|e| panic!("cannot run {command:?}: {e}"));
+        let stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        let stderr = Stderr::drain(child.stderr.take().expect("stderr is piped"));
+        let watchdog = watch(Pid::from_raw(child.id().cast_signed()));
+        Self {
+            child,
+            stdout,
+            seen: Vec::new(),
+            stderr: Some(stderr),
+            _watchdog: watchdog,
+        }
+    }
+
+    /// The child's process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Reads standard output up to and including a line that starts with
+    /// `start`, and returns that line.
+    ///
+    /// # Panics
+    /// When the output ends before.
+    pub fn wait_for_line(&mut self, start: &str) -> String {
+        loop {
+            let mut line = Vec::new();
+            let length = self
+                .stdout
+                .read_until(b'\n', &mut line)
+                .expect("read a child's output");
+            self.seen.extend_from_slice(&line);
+            let line = String::from_utf8_lossy(&line);
+            if line.starts_with(start) {
+                return line.trim_end().to_owned();
+            }
+            assert!(
+                length != 0,
+                "output ended before `{start}`:{}",
+                self.last_words()
+            );
+        }
+    }
+
+    /// Reads standard error up to and including a line that contains `part`,
+    /// and returns that line.
+    ///
+    /// # Panics
+    /// When standard error ends before.
+    pub fn wait_for_stderr(&mut self, part: &str) -> String {
+        let stderr = self.stderr.as_ref().expect("stderr is held until the end");
+        match stderr.lines.iter().find(|line| line.contains(part)) {
+            Some(line) => line,
+            None => panic!("standard error ended before `{part}`:{}", self.last_words()),
+        }
+    }
+
+    /// Gives the child bytes on its standard input, which stays open. A child
+    /// that no longer reads is not an error.
+    pub fn say(&mut self, bytes: &[u8]) {
+        if let Some(stdin) = &mut self.child.stdin {
+            let _ = stdin.write_all(bytes);
+            let _ = stdin.flush();
+        }
+    }
+
+    /// Ends the child's standard input.
+    pub fn close_stdin(&mut self) {
+        self.child.stdin = None;
+    }
+
+    /// Sends a signal to the child alone.
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).expect("signal a child");
+    }
+
+    /// Whether the child has not ended yet.
+    pub fn is_alive(&mut self) -> bool {
+        self.child
+            .try_wait()
+            .expect("ask for a child's status")
+            .is_none()
+    }
+
+    /// Closes standard input, takes the rest of the output, and waits.
+    pub fn finish(mut self) -> Ended {
+        self.close_stdin();
+        self.stdout
+            .read_to_end(&mut self.seen)
+            .expect("read a child's output");
+        let status = self.child.wait().expect("wait for a child");
+        let stderr = self.stderr.take().expect("stderr is held until the end");
+        Ended {
+            status,
+            stdout: self.seen,
+            stderr: stderr.rest(),
+        }
+    }
+
+    fn last_words(&mut self) -> String {
+        let _ = self.child.kill();
+        let status = self.child.wait();
+        let stderr = self.stderr.take().map(Stderr::rest).unwrap_or_default();
+        let stdout = String::from_utf8_lossy(&self.seen).into_owned();
+        format!("\nstatus: {status:?}\nstdout:\n{stdout}\nstderr:\n{stderr}")
+    }
+}
+
+impl Stderr {
+    fn drain(stderr: std::process::ChildStderr) -> Self {
+        let (sender, lines) = channel();
+        let all = std::thread::spawn(move || {
+            let mut all = String::new();
+            let mut reader = BufReader::new(stderr);
+            let mut line = Vec::new();
+            while reader
+                .read_until(b'\n', &mut line)
+                .is_ok_and(|length| length > 0)
+            {
+                let text = String::from_utf8_lossy(&line).into_owned();
+                all.push_str(&text);
+                let _ = sender.send(text);
+                line.clear();
+            }
+            all
+        });
+        Self { lines, all }
+    }
+
+    fn rest(self) -> String {
+        self.all.join().expect("the thread that drains stderr")
+    }
+}
+
+/// Runs a command to its end with `stdin` as its standard input.
+pub fn run(command: &mut Command, stdin: &[u8]) -> Ended {
+    let mut running = Running::start(command);
+    running.say(stdin);
+    running.finish()
+}
+
+/// Kills the process when the returned sender is still there after
+/// [`PATIENCE`]. The process must be reaped only after the sender is dropped,
+/// or be certain to have ended before.
+fn watch(pid: Pid) -> Sender<()> {
+    let (sender, receiver) = channel::<()>();
+    std::thread::spawn(move || {
+        if receiver.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+    });
+    sender
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Running, run};
+    use std::process::Command;
+
+    #[test]
+    fn reads_a_line_and_leaves_the_rest() {
+        let script = "echo first; read x; echo got $x; echo problem >&2; exit 4";
+        let mut child = Running::start(Command::new("sh").args(["-c", script]));
+        assert_eq!(child.wait_for_line("fir"), "first");
+        child.say(b"word\n");
+        let ended = child.finish();
+        assert_eq!(ended.stdout, b"first\ngot word\n");
+        assert_eq!(ended.stderr, "problem\n");
+        assert_eq!(ended.status.code(), Some(4));
+    }
+
+    #[test]
+    #[should_panic(expected = "last words")]
+    fn shows_standard_error_when_the_line_never_comes() {
+        let script = "echo last words >&2";
+        Running::start(Command::new("sh").args(["-c", script])).wait_for_line("never");
+    }
+
+    #[test]
+    fn passes_standard_input() {
+        assert_eq!(run(&mut Command::new("cat"), b"a\0b").stdout, b"a\0b");
+    }
+}

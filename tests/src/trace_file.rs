@@ -1,0 +1,366 @@
+//! An independent, naive reader of heaptrack files (format version 3): it
+//! unpacks the file, replays `a`, `+` and `-`, and can name stacks.
+//!
+//! It shares no code with the project's own reader, on purpose, and is strict:
+//! whatever a well-formed file may not contain panics with the line number.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::Path;
+
+/// One instruction pointer with its innermost function.
+#[derive(Debug, Clone, Default)]
+pub struct Ip {
+    /// Path of the module, or empty.
+    pub module: String,
+    /// Function, or empty.
+    pub function: String,
+    /// Source file, or empty.
+    pub file: String,
+    /// Line in the source file, or 0.
+    pub line: i64,
+    /// Functions that this one was inlined into, from inner to outer.
+    pub inlined_into: Vec<String>,
+}
+
+/// One allocation info: a size and a trace, with what happened to it.
+#[derive(Debug, Clone)]
+struct Info {
+    size: i64,
+    trace: usize,
+    allocations: i64,
+    live: i64,
+}
+
+/// A file, replayed to its end. All sizes are bytes.
+#[derive(Debug, Default)]
+pub struct Trace {
+    /// heaptrack's version as the file states it, `0x10400` for 1.4.0.
+    pub version: i64,
+    /// The command line of the target.
+    pub command: String,
+    /// The file says that it was recorded by attaching.
+    pub attached: bool,
+    /// The compressed stream ends in the middle of a frame.
+    pub truncated: bool,
+    /// Allocations.
+    pub calls: i64,
+    /// Deallocations.
+    pub frees: i64,
+    /// Highest total of live bytes.
+    pub peak: i64,
+    /// Live bytes at the end.
+    pub leaked: i64,
+    /// Time stamps, in milliseconds.
+    pub stamps: Vec<i64>,
+    /// Resident set sizes, in pages.
+    pub rss: Vec<i64>,
+    /// Comment lines without their `#`.
+    pub comments: Vec<String>,
+    strings: Vec<String>,
+    ips: Vec<Ip>,
+    traces: Vec<(usize, usize)>,
+    infos: Vec<Info>,
+}
+
+impl Trace {
+    /// Unpacks and replays a `.zst` file.
+    ///
+    /// # Panics
+    /// When the file cannot be opened or is not well-formed.
+    pub fn read(path: &Path) -> Self {
+        let (text, truncated) = unpack(path);
+        let mut trace = Self::replay(&text, truncated);
+        trace.truncated = truncated;
+        trace
+    }
+
+    /// Replays text. With `cut`, the last line may be incomplete and is left
+    /// out if it has no line end.
+    fn replay(text: &[u8], cut: bool) -> Self {
+        let mut trace = Self::default();
+        let complete = match text.iter().rposition(|&byte| byte == b'\n') {
+            Some(end) => &text[..=end],
+            None => &[],
+        };
+        assert!(
+            cut || complete.len() == text.len(),
+            "the last line has no end"
+        );
+        for (number, line) in complete.split(|&byte| byte == b'\n').enumerate() {
+            trace.record(number + 1, line);
+        }
+        trace
+    }
+
+    fn record(&mut self, number: usize, line: &[u8]) {
+        let Some((&kind, rest)) = line.split_first() else {
+            return;
+        };
+        let text = || String::from_utf8_lossy(rest.strip_prefix(b" ").unwrap_or(rest)).into_owned();
+        if number == 1 {
+            assert_eq!(kind, b'v', "line 1 is not the version");
+        }
+        match kind {
+            b'#' => self.comments.push(text().trim().to_owned()),
+            b'X' => self.command = text(),
+            b'S' => {}
+            b'A' => self.attached = true,
+            b's' => self.strings.push(sized_string(number, rest)),
+            _ => self.numbers(number, kind, &hex_fields(number, rest)),
+        }
+    }
+
+    fn numbers(&mut self, number: usize, kind: u8, fields: &[i64]) {
+        match (kind, fields) {
+            (b'v', &[version, 3]) => self.version = version,
+            (b'I', &[_page_size, _pages]) => {}
+            (b'c', &[stamp]) => {
+                assert!(
+                    self.stamps.last() <= Some(&stamp),
+                    "line {number}: time runs backwards"
+                );
+                self.stamps.push(stamp);
+            }
+            (b'R', &[pages]) => self.rss.push(pages),
+            (b'i', _) => self.ip(number, fields),
+            (b't', &[ip, parent]) => {
+                index(number, ip, self.ips.len());
+                index(number, parent, self.traces.len());
+                self.traces.push((ip as usize, parent as usize));
+            }
+            (b'a', &[size, trace]) => {
+                index(number, trace, self.traces.len());
+                self.infos.push(Info {
+                    size,
+                    trace: trace as usize,
+                    allocations: 0,
+                    live: 0,
+                });
+            }
+            (b'+', &[info]) => self.allocate(number, info as usize),
+            (b'-', &[info]) => self.free(number, info as usize),
+            _ => panic!(
+                "line {number}: unknown record {} {fields:x?}",
+                char::from(kind)
+            ),
+        }
+    }
+
+    fn ip(&mut self, number: usize, fields: &[i64]) {
+        let string = |field: Option<&i64>| {
+            let wanted = field.copied().unwrap_or(0);
+            index(number, wanted, self.strings.len());
+            if wanted > 0 {
+                self.strings[wanted as usize - 1].clone()
+            } else {
+                String::new()
+            }
+        };
+        let inlined = fields.get(5..).unwrap_or(&[]);
+        assert!(
+            inlined.len().is_multiple_of(3),
+            "line {number}: incomplete inlined frame"
+        );
+        let ip = Ip {
+            module: string(fields.get(1)),
+            function: string(fields.get(2)),
+            file: string(fields.get(3)),
+            line: fields.get(4).copied().unwrap_or(0),
+            inlined_into: inlined
+                .chunks(3)
+                .map(|frame| string(frame.first()))
+                .collect(),
+        };
+        self.ips.push(ip);
+    }
+
+    fn allocate(&mut self, number: usize, info: usize) {
+        assert!(
+            info < self.infos.len(),
+            "line {number}: unknown info {info}"
+        );
+        // heaptrack 1.4 takes a free of info 0 for temporary at the wrong time.
+        assert_ne!(
+            info, 0,
+            "line {number}: info 0 is used by a real allocation"
+        );
+        let info = &mut self.infos[info];
+        info.allocations += 1;
+        info.live += 1;
+        self.calls += 1;
+        self.leaked += info.size;
+        self.peak = self.peak.max(self.leaked);
+    }
+
+    fn free(&mut self, number: usize, info: usize) {
+        assert!(
+            info < self.infos.len(),
+            "line {number}: unknown info {info}"
+        );
+        let info = &mut self.infos[info];
+        info.live -= 1;
+        assert!(info.live >= 0, "line {number}: more frees than allocations");
+        self.frees += 1;
+        self.leaked -= info.size;
+    }
+
+    /// Allocations that were made below a function of exactly that name, itself
+    /// or inlined, anywhere in the stack.
+    pub fn calls_under(&self, function: &str) -> i64 {
+        self.sum_under(function, |info| info.allocations)
+    }
+
+    /// Bytes live at the end that were allocated below that function.
+    pub fn leaked_under(&self, function: &str) -> i64 {
+        self.sum_under(function, |info| info.live * info.size)
+    }
+
+    fn sum_under(&self, function: &str, number: impl Fn(&Info) -> i64) -> i64 {
+        let is_under = |info: &&Info| {
+            self.stack(info.trace)
+                .iter()
+                .any(|ip| ip.function == function || ip.inlined_into.iter().any(|f| f == function))
+        };
+        self.infos.iter().filter(is_under).map(number).sum()
+    }
+
+    /// Every stack with the number of its allocations, most first; leaf first
+    /// within a stack.
+    pub fn stacks(&self) -> Vec<(i64, Vec<&Ip>)> {
+        let mut calls: BTreeMap<usize, i64> = BTreeMap::new();
+        for info in &self.infos {
+            *calls.entry(info.trace).or_default() += info.allocations;
+        }
+        let mut stacks: Vec<_> = calls
+            .into_iter()
+            .map(|(trace, calls)| (calls, self.stack(trace)))
+            .collect();
+        stacks.sort_by_key(|(calls, _)| -calls);
+        stacks
+    }
+
+    /// Sizes and the number of their allocations.
+    pub fn sizes(&self) -> BTreeMap<i64, i64> {
+        let mut sizes = BTreeMap::new();
+        for info in self.infos.iter().filter(|info| info.allocations > 0) {
+            *sizes.entry(info.size).or_default() += info.allocations;
+        }
+        sizes
+    }
+
+    fn stack(&self, mut trace: usize) -> Vec<&Ip> {
+        let mut stack = Vec::new();
+        while trace > 0 {
+            let (ip, parent) = self.traces[trace - 1];
+            if ip > 0 {
+                stack.push(&self.ips[ip - 1]);
+            }
+            trace = parent;
+        }
+        stack
+    }
+}
+
+/// Everything that can be unpacked, and whether the stream was cut.
+fn unpack(path: &Path) -> (Vec<u8>, bool) {
+    let packed = std::fs::read(path).unwrap_or_else(|e| panic!("cannot read {path:?}: {e}"));
+    let mut decoder = zstd::stream::read::Decoder::new(&packed[..]).expect("a zstd decoder");
+    let mut text = Vec::new();
+    let mut piece = vec![0; 64 * 1024];
+    loop {
+        match decoder.read(&mut piece) {
+            Ok(0) => return (text, false),
+            Ok(length) => text.extend_from_slice(&piece[..length]),
+            Err(_) => return (text, true),
+        }
+    }
+}
+
+fn hex_fields(number: usize, rest: &[u8]) -> Vec<i64> {
+    let text = std::str::from_utf8(rest).unwrap_or_else(|e| panic!("line {number}: {e}"));
+    text.split_ascii_whitespace()
+        .map(|field| {
+            let is_hex = field
+                .bytes()
+                .all(|b| b.is_ascii_digit() || matches!(b, b'a'..=b'f'));
+            assert!(is_hex, "line {number}: `{field}` is not lower-case hex");
+            // Addresses may use all 64 bits.
+            u64::from_str_radix(field, 16)
+                .unwrap_or_else(|e| panic!("line {number}: `{field}`: {e}"))
+                .cast_signed()
+        })
+        .collect()
+}
+
+/// ` LENGTH BYTES`, the length in hex and exact.
+fn sized_string(number: usize, rest: &[u8]) -> String {
+    let rest = rest
+        .strip_prefix(b" ")
+        .unwrap_or_else(|| panic!("line {number}: no space"));
+    let space = rest
+        .iter()
+        .position(|&byte| byte == b' ')
+        .unwrap_or(rest.len());
+    let length = hex_fields(number, &rest[..space])[0] as usize;
+    let bytes = rest.get(space + 1..).unwrap_or(&[]);
+    assert_eq!(
+        bytes.len(),
+        length,
+        "line {number}: wrong length of a string"
+    );
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Checks a 1-based index; 0 stands for none.
+fn index(number: usize, index: i64, length: usize) {
+    let is_known = usize::try_from(index).is_ok_and(|index| index <= length);
+    assert!(
+        is_known,
+        "line {number}: index {index:x} is beyond {length:x}"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Trace;
+
+    const FILE: &str = "v 10400 3\nX ./demo\nI 1000 10\ns 4 main\ns 5 inner\n\
+        i 10 0 1\ni 20 0 2 2 7 1 1 9\nt 1 0\nt 2 1\na 0 0\na a 2\na 5 1\n\
+        + 1\n+ 2\n- 1\n+ 2\nc a\n- 2\n# strings: 2\n";
+
+    #[test]
+    fn replays_by_hand_checked_numbers() {
+        let trace = Trace::replay(FILE.as_bytes(), false);
+        assert_eq!((trace.calls, trace.frees), (3, 2));
+        assert_eq!((trace.peak, trace.leaked), (15, 5));
+        assert_eq!(
+            (trace.calls_under("main"), trace.calls_under("inner")),
+            (3, 1)
+        );
+        assert_eq!(trace.leaked_under("main"), 5);
+        assert_eq!(
+            trace.sizes().into_iter().collect::<Vec<_>>(),
+            [(5, 2), (10, 1)]
+        );
+        assert_eq!(trace.stacks()[1].1[0].line, 7);
+    }
+
+    #[test]
+    #[should_panic(expected = "line 4: more frees than allocations")]
+    fn refuses_a_second_free() {
+        Trace::replay(b"v 10400 3\na 0 0\na 1 0\n- 1\n", false);
+    }
+
+    #[test]
+    #[should_panic(expected = "line 2: wrong length of a string")]
+    fn refuses_a_wrong_string_length() {
+        Trace::replay(b"v 10400 3\ns 5 main\n", false);
+    }
+
+    #[test]
+    fn leaves_out_a_cut_line() {
+        let trace = Trace::replay(b"v 10400 3\na 0 0\na 1 0\n+ 1\n+", true);
+        assert_eq!(trace.calls, 1);
+    }
+}

@@ -1,0 +1,456 @@
+//! The table of a target's executable mappings: where is this address?
+//!
+//! Fed with the text of `/proc/PID/maps` whenever the target may have changed its mappings. A
+//! mapping that did not change keeps its identity, one that did gets a new one, and identities are
+//! never reused, so that what was looked up before stays true. Mappings that went away are
+//! remembered for a while, for events that were under way.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::image::ElfImage;
+use super::maps::{self, Device, MappedName, MapsEntry};
+use super::module::{FileSource, Module, ModuleId, ModuleKind, Source};
+use super::opener::{ModuleOpener, OpenRequest, OpenedFile, Verification};
+use super::pool::{FilePool, FileVersion};
+
+/// How many mappings that went away are remembered.
+const MAX_RETIRED: usize = 4096;
+/// The vdso has a few pages; what claims to be larger is not read.
+const MAX_VDSO: u64 = 1 << 20;
+/// At most so many warnings about files that could not be opened, then one that says so.
+const MAX_WARNINGS: u32 = 20;
+
+/// Identity of a mapping in its table; never given to another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MappingId(pub u64);
+
+/// An executable mapping.
+#[derive(Clone, Debug)]
+pub struct Mapping {
+    /// Its identity.
+    pub id: MappingId,
+    /// The module that it maps.
+    pub module: ModuleId,
+    /// Its line in maps.
+    pub entry: MapsEntry,
+}
+
+/// Where an address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Location {
+    /// The mapping that holds it.
+    pub mapping: MappingId,
+    /// The module that the mapping maps.
+    pub module: ModuleId,
+    /// Offset in the module's file, bytes; for memory without a file, offset in the mapping.
+    pub file_offset: u64,
+    /// Address in the module's ELF file; `None` when there is none to speak of.
+    pub virtual_address: Option<u64>,
+}
+
+/// What an update changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Mappings that are new.
+    pub mapped: Vec<MappingId>,
+    /// Mappings that are gone.
+    pub unmapped: Vec<MappingId>,
+    /// Modules that had no mapping before and have one now.
+    pub loaded: Vec<ModuleId>,
+    /// Modules that had a mapping before and have none now.
+    pub unloaded: Vec<ModuleId>,
+}
+
+impl Changes {
+    /// Whether nothing changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.mapped.is_empty() && self.unmapped.is_empty()
+    }
+}
+
+/// What makes two mappings be of the same module.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum ModuleKey {
+    File {
+        device: Device,
+        inode: u64,
+        path: PathBuf,
+    },
+    Special(String),
+    Anonymous,
+}
+
+impl ModuleKey {
+    fn of(entry: &MapsEntry) -> Self {
+        match &entry.name {
+            MappedName::File { path, .. } => Self::File {
+                device: entry.device,
+                inode: entry.inode,
+                path: path.clone(),
+            },
+            MappedName::Special(name) if !is_anonymous(name) => Self::Special(name.clone()),
+            MappedName::Special(_) | MappedName::Anonymous => Self::Anonymous,
+        }
+    }
+}
+
+/// Names that the target gives to memory of its own are not told apart: there may be any number.
+fn is_anonymous(name: &str) -> bool {
+    name.starts_with("[anon") || name.starts_with("[stack") || name == "[heap]"
+}
+
+/// A target's mappings and modules.
+pub struct ModuleTable {
+    opener: Arc<dyn ModuleOpener>,
+    pool: Arc<FilePool>,
+    modules: Vec<Arc<Module>>,
+    by_key: FxHashMap<ModuleKey, ModuleId>,
+    /// Sorted by address, not overlapping.
+    current: Vec<Mapping>,
+    /// Newest first.
+    retired: VecDeque<Mapping>,
+    next_mapping: u64,
+    warnings: u32,
+}
+
+impl ModuleTable {
+    /// An empty table that keeps at most `max_open_files` descriptors.
+    #[must_use]
+    pub fn new(opener: Arc<dyn ModuleOpener>, max_open_files: usize) -> Self {
+        Self {
+            opener,
+            pool: Arc::new(FilePool::new(max_open_files)),
+            modules: Vec::new(),
+            by_key: FxHashMap::default(),
+            current: Vec::new(),
+            retired: VecDeque::new(),
+            next_mapping: 0,
+            warnings: 0,
+        }
+    }
+
+    /// Takes over a new snapshot of `/proc/PID/maps`. Files that are new are opened at once.
+    ///
+    /// An empty text, which is what the kernel gives for a process that is exiting, changes
+    /// nothing: the addresses still under way were taken before.
+    pub fn update(&mut self, maps_text: &[u8]) -> Changes {
+        let entries = parse_entries(maps_text);
+        if entries.is_empty() {
+            return Changes::default();
+        }
+        let before = std::mem::take(&mut self.current);
+        let mut changes = Changes::default();
+        for (index, entry) in entries.iter().enumerate() {
+            if !entry.permissions.execute {
+                continue;
+            }
+            let mapping = match find_unchanged(&before, entry) {
+                Some(unchanged) => self.keep_mapping(unchanged, entry),
+                None => {
+                    let base = image_base(&entries, index);
+                    self.add_mapping(entry, base, &before, &mut changes)
+                }
+            };
+            self.current.push(mapping);
+        }
+        self.retire(before, &mut changes);
+        changes
+    }
+
+    /// Finds an address, in the current mappings first, then in those that went away, newest
+    /// first. Call it with the look-up address, which is the return address minus one.
+    #[must_use]
+    pub fn locate(&self, address: u64) -> Option<Location> {
+        let behind = self
+            .current
+            .partition_point(|mapping| mapping.entry.start <= address);
+        let current = behind
+            .checked_sub(1)
+            .and_then(|index| self.current.get(index));
+        let holds =
+            |mapping: &&Mapping| (mapping.entry.start..mapping.entry.end).contains(&address);
+        let mapping = current
+            .filter(holds)
+            .or_else(|| self.retired.iter().find(holds))?;
+        Some(self.location(mapping, address))
+    }
+
+    /// A module by its identity; always there for an identity of this table.
+    #[must_use]
+    pub fn module(&self, id: ModuleId) -> Option<&Arc<Module>> {
+        self.modules.get(usize::try_from(id.0).ok()?)
+    }
+
+    /// All modules that were ever seen, in the order of their identities.
+    #[must_use]
+    pub fn modules(&self) -> &[Arc<Module>] {
+        &self.modules
+    }
+
+    /// The executable mappings as of the last update, by ascending address.
+    #[must_use]
+    pub fn mappings(&self) -> &[Mapping] {
+        &self.current
+    }
+
+    /// The load bias of a module that is mapped now: address in memory minus virtual address in
+    /// the file, wrapping.
+    #[must_use]
+    pub fn load_bias(&self, id: ModuleId) -> Option<u64> {
+        let image = self.module(id)?.image();
+        let mapping = self.current.iter().find(|mapping| mapping.module == id)?;
+        let virtual_address = image.virtual_address(mapping.entry.offset)?;
+        Some(mapping.entry.start.wrapping_sub(virtual_address))
+    }
+
+    fn location(&self, mapping: &Mapping, address: u64) -> Location {
+        let file_offset = mapping
+            .entry
+            .offset
+            .wrapping_add(address - mapping.entry.start);
+        let image = self.module(mapping.module).map(|module| module.image());
+        Location {
+            mapping: mapping.id,
+            module: mapping.module,
+            file_offset,
+            virtual_address: image.and_then(|image| image.virtual_address(file_offset)),
+        }
+    }
+
+    /// Carries an unchanged mapping over. Its file may have been deleted in the meantime.
+    fn keep_mapping(&self, unchanged: &Mapping, entry: &MapsEntry) -> Mapping {
+        if matches!(entry.name, MappedName::File { deleted: true, .. })
+            && let Some(Source::File(file)) = self.module(unchanged.module).map(|m| &m.source)
+        {
+            self.pool.set_deleted(&file.version);
+        }
+        Mapping {
+            entry: entry.clone(),
+            ..*unchanged
+        }
+    }
+
+    fn add_mapping(
+        &mut self,
+        entry: &MapsEntry,
+        image_base: Option<u64>,
+        before: &[Mapping],
+        changes: &mut Changes,
+    ) -> Mapping {
+        let request = OpenRequest {
+            mapping: entry,
+            image_base,
+        };
+        let module = self.module_of(request, before);
+        let is_of = |mapping: &Mapping| mapping.module == module;
+        if !before.iter().any(is_of) && !changes.loaded.contains(&module) {
+            changes.loaded.push(module);
+        }
+        let id = MappingId(self.next_mapping);
+        self.next_mapping += 1;
+        changes.mapped.push(id);
+        Mapping {
+            id,
+            module,
+            entry: entry.clone(),
+        }
+    }
+
+    /// The module of a new mapping: a known one, unless it was unloaded and its file has changed
+    /// since, or a new one.
+    fn module_of(&mut self, request: OpenRequest<'_>, before: &[Mapping]) -> ModuleId {
+        let key = ModuleKey::of(request.mapping);
+        let known = self.by_key.get(&key).copied();
+        if let Some(id) = known {
+            let mapped = before
+                .iter()
+                .chain(&self.current)
+                .any(|mapping| mapping.module == id);
+            if mapped || !matches!(key, ModuleKey::File { .. }) {
+                return id;
+            }
+        }
+        let fresh = self.read_module(request);
+        if let Some(id) = known.filter(|id| self.is_same(*id, &fresh)) {
+            return id;
+        }
+        let id = fresh.id;
+        self.modules.push(Arc::new(fresh));
+        self.by_key.insert(key, id);
+        id
+    }
+
+    fn is_same(&self, known: ModuleId, fresh: &Module) -> bool {
+        let Some(known) = self.module(known) else {
+            return false;
+        };
+        let same_content = match (&known.source, &fresh.source) {
+            (Source::File(known), Source::File(fresh)) => known.version == fresh.version,
+            (Source::Nothing, Source::Nothing) => true,
+            _ => false,
+        };
+        same_content && known.image == fresh.image
+    }
+
+    fn read_module(&mut self, request: OpenRequest<'_>) -> Module {
+        let id = ModuleId(u32::try_from(self.modules.len()).unwrap_or(u32::MAX));
+        match &request.mapping.name {
+            MappedName::File { path, .. } => self
+                .open_file(id, request)
+                .unwrap_or_else(|| unreadable(id, path)),
+            MappedName::Special(name) if name == "[vdso]" => self.read_vdso(id, request.mapping),
+            MappedName::Special(name) if !is_anonymous(name) => unreadable(id, Path::new(name)),
+            MappedName::Special(_) | MappedName::Anonymous => Module {
+                kind: ModuleKind::Anonymous,
+                ..unreadable(id, Path::new(""))
+            },
+        }
+    }
+
+    fn open_file(&mut self, id: ModuleId, request: OpenRequest<'_>) -> Option<Module> {
+        let OpenedFile {
+            file,
+            path,
+            verification,
+        } = match self.opener.open(request) {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.warn(&format!(
+                    "no names for what {:?} does: {error}; \
+                     run with CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE to read it nevertheless",
+                    request.mapping.name
+                ));
+                return None;
+            }
+        };
+        if verification == Verification::Unverified {
+            self.warn(&format!(
+                "{} may not be the file that the target has mapped: device numbers differ and \
+                 there is no build id to compare",
+                path.display()
+            ));
+        }
+        let version = FileVersion::of(&file).ok()?;
+        let image = ElfImage::of_file(&file);
+        let deleted = matches!(request.mapping.name, MappedName::File { deleted: true, .. });
+        self.pool.insert(version, file, !deleted);
+        let source = Source::File(FileSource {
+            mapping: request.mapping.clone(),
+            version,
+            pool: Arc::clone(&self.pool),
+            opener: Arc::clone(&self.opener),
+        });
+        Some(Module {
+            id,
+            path,
+            kind: ModuleKind::File,
+            image,
+            source,
+        })
+    }
+
+    fn read_vdso(&self, id: ModuleId, entry: &MapsEntry) -> Module {
+        let path = Path::new("linux-vdso.so.1");
+        let size = usize::try_from((entry.end - entry.start).min(MAX_VDSO)).unwrap_or(0);
+        let mut bytes = vec![0; size];
+        let count = self
+            .opener
+            .read_memory(entry.start, &mut bytes)
+            .unwrap_or(0);
+        bytes.truncate(count);
+        if bytes.is_empty() {
+            return unreadable(id, path);
+        }
+        Module::of_bytes(id, path, &bytes)
+    }
+
+    fn retire(&mut self, before: Vec<Mapping>, changes: &mut Changes) {
+        for mapping in before {
+            if find_unchanged(&self.current, &mapping.entry).is_some() {
+                continue;
+            }
+            changes.unmapped.push(mapping.id);
+            let still_mapped = self
+                .current
+                .iter()
+                .any(|other| other.module == mapping.module);
+            if !still_mapped && !changes.unloaded.contains(&mapping.module) {
+                changes.unloaded.push(mapping.module);
+            }
+            self.retired.push_front(mapping);
+        }
+        self.retired.truncate(MAX_RETIRED);
+    }
+
+    fn warn(&mut self, message: &str) {
+        self.warnings = self.warnings.saturating_add(1);
+        if self.warnings <= MAX_WARNINGS {
+            tracing::warn!("{message}");
+        } else if self.warnings == MAX_WARNINGS + 1 {
+            tracing::warn!("further warnings about the target's files are left out");
+        }
+    }
+}
+
+fn unreadable(id: ModuleId, path: &Path) -> Module {
+    Module {
+        id,
+        path: path.to_owned(),
+        kind: ModuleKind::Unknown,
+        image: ElfImage::default(),
+        source: Source::Nothing,
+    }
+}
+
+/// The entries in ascending order without overlaps; the kernel writes them so, and `locate` relies
+/// on it. What does not fit is left out.
+fn parse_entries(maps_text: &[u8]) -> Vec<MapsEntry> {
+    let mut entries: Vec<MapsEntry> = Vec::new();
+    for entry in maps::parse(maps_text) {
+        match entry {
+            Ok(entry) if entries.last().is_none_or(|last| last.end <= entry.start) => {
+                entries.push(entry);
+            }
+            Ok(entry) => tracing::debug!("mapping at {:x} overlaps another one", entry.start),
+            Err(error) => tracing::debug!("{error}"),
+        }
+    }
+    entries
+}
+
+fn find_unchanged<'a>(mappings: &'a [Mapping], entry: &MapsEntry) -> Option<&'a Mapping> {
+    let index = mappings
+        .binary_search_by_key(&entry.start, |mapping| mapping.entry.start)
+        .ok()?;
+    mappings
+        .get(index)
+        .filter(|mapping| is_unchanged(&mapping.entry, entry))
+}
+
+/// Whether an address means the same in both. Not all of an entry counts: the file of a mapping
+/// may be deleted and its permissions changed without another file being mapped.
+fn is_unchanged(old: &MapsEntry, new: &MapsEntry) -> bool {
+    (old.start, old.end, old.offset) == (new.start, new.end, new.offset)
+        && ModuleKey::of(old) == ModuleKey::of(new)
+}
+
+/// The address of the first byte of the file that entry `index` maps, from the same run of
+/// mappings of that file.
+fn image_base(entries: &[MapsEntry], index: usize) -> Option<u64> {
+    let key = ModuleKey::of(entries.get(index)?);
+    entries
+        .get(..=index)?
+        .iter()
+        .rev()
+        .take_while(|entry| ModuleKey::of(entry) == key || entry.name == MappedName::Anonymous)
+        .find(|entry| ModuleKey::of(entry) == key && entry.offset == 0)
+        .map(|entry| entry.start)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,359 @@
+//! Streaming reader of interpreted heaptrack files, versions 0 to 3.
+//!
+//! [`RecordReader`] turns bytes into [`Record`]s one at a time. It keeps track of the file version
+//! because that decides how strings and events are written, and of the place (line and byte) for
+//! messages. It does not keep tables and does not judge what records refer to.
+//!
+//! Memory: one buffer that holds the longest line so far, at most [`MAX_LINE_BYTES`].
+
+use std::io::{self, Read};
+
+use memchr::memchr;
+
+use crate::fields::FieldError;
+use crate::hex;
+use crate::index::AllocationInfoIndex;
+use crate::record::{Parser, Record};
+
+/// Longest line that is read. heaptrack itself writes lines of a few kilobytes; the longest
+/// template names seen in practice are below one megabyte.
+pub const MAX_LINE_BYTES: usize = 64 << 20;
+
+/// Newest file version that is understood.
+pub const NEWEST_FILE_VERSION: u32 = 3;
+
+/// The heaptrack version (1.2.0) whose files carry version 1 although they do not say so.
+const HEAPTRACK_1_2: u32 = 0x1_02_00;
+
+const INITIAL_BUFFER_BYTES: usize = 256 << 10;
+
+/// Where in the (decompressed) file something is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Line, counted from 1.
+    pub line: u64,
+    /// Byte at which the line starts, counted from 0.
+    pub byte: u64,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "line {}, byte {}", self.line, self.byte)
+    }
+}
+
+/// Told of fields that could not be read. The record they belong to is still delivered.
+pub trait ProblemSink {
+    /// A field of the line at `place` failed.
+    fn field(&mut self, place: Place, error: FieldError);
+}
+
+/// Ignores every problem.
+impl ProblemSink for () {
+    fn field(&mut self, _place: Place, _error: FieldError) {}
+}
+
+/// What ends reading before the end of the file.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The source failed. All complete lines before the failure have been delivered.
+    #[error("cannot read on behind {place}")]
+    Io {
+        /// The last line that was read.
+        place: Place,
+        /// What the source said.
+        #[source]
+        source: io::Error,
+    },
+    /// The file was written by a later heaptrack with another format.
+    #[error(
+        "file version {file:#x}, written by heaptrack {heaptrack:#x}, is newer than version 3 ({place})"
+    )]
+    NewerVersion {
+        /// The line that says so.
+        place: Place,
+        /// Version of the writing program.
+        heaptrack: u32,
+        /// Version of the file format.
+        file: u32,
+    },
+    /// A line is longer than [`MAX_LINE_BYTES`].
+    #[error("a line is longer than {MAX_LINE_BYTES} bytes ({place})")]
+    LineTooLong {
+        /// The line.
+        place: Place,
+    },
+}
+
+/// What to do with a last line that has no line feed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LastLine {
+    /// Leave it out: a number may be cut short. [`RecordReader::last_line_cut`] tells.
+    #[default]
+    Drop,
+    /// Parse it like any other line, as heaptrack does.
+    Parse,
+}
+
+/// Reads records from `R`, which delivers decompressed bytes.
+pub struct RecordReader<R> {
+    source: R,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    ended: Option<Ended>,
+    place: Place,
+    next_byte: u64,
+    file_version: u32,
+    last_line: LastLine,
+    last_line_cut: bool,
+    parser: Parser,
+}
+
+/// How the source ended, once it has.
+enum Ended {
+    Cleanly,
+    /// An error that has not been handed out yet.
+    Failed(io::Error),
+}
+
+impl<R> std::fmt::Debug for RecordReader<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecordReader")
+            .field("place", &self.place)
+            .field("file_version", &self.file_version)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A line's range in the buffer.
+struct LineRange {
+    start: usize,
+    end: usize,
+}
+
+impl<R: Read> RecordReader<R> {
+    /// A reader that leaves out a last line without line feed.
+    pub fn new(source: R) -> Self {
+        Self::with_last_line(source, LastLine::Drop)
+    }
+
+    /// A reader with the given treatment of a last line without line feed.
+    pub fn with_last_line(source: R, last_line: LastLine) -> Self {
+        Self {
+            source,
+            buffer: vec![0; INITIAL_BUFFER_BYTES],
+            start: 0,
+            end: 0,
+            ended: None,
+            place: Place::default(),
+            next_byte: 0,
+            file_version: 0,
+            last_line,
+            last_line_cut: false,
+            parser: Parser::default(),
+        }
+    }
+
+    /// The place of the record delivered last.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// The file version in force: 0 until a `v` record says otherwise.
+    pub fn file_version(&self) -> u32 {
+        self.file_version
+    }
+
+    /// Whether the file ended inside a line.
+    pub fn last_line_cut(&self) -> bool {
+        self.last_line_cut
+    }
+
+    /// The source, which may know more about how the data ended.
+    pub fn into_source(self) -> R {
+        self.source
+    }
+
+    /// The next record; `None` at the end of the file.
+    ///
+    /// # Errors
+    /// See [`ReadError`]. An error of the source comes after all lines that precede it; behind any
+    /// error the reader is at its end.
+    #[inline]
+    pub fn next_record(
+        &mut self,
+        problems: &mut impl ProblemSink,
+    ) -> Result<Option<Record<'_>>, ReadError> {
+        if self.file_version >= 1
+            && let Some((letter, index)) = self.take_short_event()
+        {
+            let info = AllocationInfoIndex::from_file(index);
+            return Ok(Some(if letter == b'+' {
+                Record::Allocation(info)
+            } else {
+                Record::Deallocation(info)
+            }));
+        }
+        self.next_parsed(problems)
+    }
+
+    /// The hot path: a well-formed `+` or `-` that lies whole in the buffer. Anything else is left
+    /// to the general parser.
+    #[inline]
+    fn take_short_event(&mut self) -> Option<(u8, u32)> {
+        let window = self.buffer.get(self.start..self.end)?;
+        let (&letter, rest) = window.split_first()?;
+        if letter != b'+' && letter != b'-' {
+            return None;
+        }
+        let (&b' ', digits) = rest.split_first()? else {
+            return None;
+        };
+        let mut index = 0u32;
+        for (count, &byte) in digits.iter().enumerate().take(9) {
+            match hex::digit(byte) {
+                Some(digit) => index = (index << 4) | u32::from(digit),
+                None if byte == b'\n' && count > 0 => {
+                    self.step_over(count + 2);
+                    return Some((letter, index));
+                }
+                None => return None,
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn step_over(&mut self, line_length: usize) {
+        self.place = Place {
+            line: self.place.line + 1,
+            byte: self.next_byte,
+        };
+        self.next_byte += line_length as u64 + 1;
+        self.start += line_length + 1;
+    }
+
+    fn next_parsed(
+        &mut self,
+        problems: &mut impl ProblemSink,
+    ) -> Result<Option<Record<'_>>, ReadError> {
+        let Some(range) = self.next_line()? else {
+            return Ok(None);
+        };
+        if self.buffer.get(range.start) == Some(&b'v') {
+            self.adopt_version(&range)?;
+        }
+        let place = self.place;
+        let line = &self.buffer[range.start..range.end];
+        let record = self.parser.parse(line, self.file_version, &mut |error| {
+            problems.field(place, error)
+        });
+        Ok(Some(record))
+    }
+
+    /// Takes over the file version of a `v` line before it is delivered.
+    fn adopt_version(&mut self, range: &LineRange) -> Result<(), ReadError> {
+        let line = &self.buffer[range.start..range.end];
+        let Record::Version { heaptrack, file } = self.parser.parse(line, 0, &mut |_| {}) else {
+            return Ok(());
+        };
+        self.file_version = match file {
+            Some(file) => file,
+            None if heaptrack == HEAPTRACK_1_2 => 1,
+            None => self.file_version,
+        };
+        if self.file_version > NEWEST_FILE_VERSION {
+            self.end_here();
+            let file = self.file_version;
+            return Err(ReadError::NewerVersion {
+                place: self.place,
+                heaptrack,
+                file,
+            });
+        }
+        Ok(())
+    }
+
+    fn end_here(&mut self) {
+        self.start = self.end;
+        self.ended = Some(Ended::Cleanly);
+    }
+
+    fn next_line(&mut self) -> Result<Option<LineRange>, ReadError> {
+        let mut searched = self.start;
+        loop {
+            if let Some(length) = memchr(b'\n', &self.buffer[searched..self.end]) {
+                let range = LineRange {
+                    start: self.start,
+                    end: searched + length,
+                };
+                self.step_over(range.end - range.start);
+                return Ok(Some(range));
+            }
+            if self.ended.is_some() {
+                return self.finish();
+            }
+            let pending = self.end - self.start;
+            self.fill()?;
+            searched = self.start + pending;
+        }
+    }
+
+    /// Reads more bytes behind those that are pending; makes room first.
+    fn fill(&mut self) -> Result<(), ReadError> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        if self.end == self.buffer.len() {
+            self.grow()?;
+        }
+        match self.source.read(&mut self.buffer[self.end..]) {
+            Ok(0) => self.ended = Some(Ended::Cleanly),
+            Ok(count) => self.end += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => self.ended = Some(Ended::Failed(error)),
+        }
+        Ok(())
+    }
+
+    fn grow(&mut self) -> Result<(), ReadError> {
+        if self.buffer.len() >= MAX_LINE_BYTES {
+            let place = Place {
+                line: self.place.line + 1,
+                byte: self.next_byte,
+            };
+            self.end_here();
+            return Err(ReadError::LineTooLong { place });
+        }
+        self.buffer.resize(self.buffer.len() * 2, 0);
+        Ok(())
+    }
+
+    /// The source has ended: deals with a line without line feed, then hands out the error if
+    /// there was one.
+    fn finish(&mut self) -> Result<Option<LineRange>, ReadError> {
+        if self.start < self.end {
+            self.last_line_cut = true;
+            let range = LineRange {
+                start: self.start,
+                end: self.end,
+            };
+            self.start = self.end;
+            if self.last_line == LastLine::Parse {
+                self.place = Place {
+                    line: self.place.line + 1,
+                    byte: self.next_byte,
+                };
+                return Ok(Some(range));
+            }
+        }
+        match self.ended.replace(Ended::Cleanly) {
+            Some(Ended::Failed(source)) => Err(ReadError::Io {
+                place: self.place,
+                source,
+            }),
+            _ => Ok(None),
+        }
+    }
+}

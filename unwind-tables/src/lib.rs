@@ -1,1 +1,32 @@
-//! placeholder
+//! Compact unwind tables for an unwinder that runs inside the kernel.
+//!
+//! [`build`] turns the call frame information of an ELF image (`.eh_frame`, or `.debug_frame`
+//! where that is all there is) into an [`UnwindTable`]: sorted 8-byte rows, each a code address
+//! and a rule for finding the caller's frame, with an index of 256-byte blocks over them. What a
+//! rule cannot express exactly is marked, never guessed; what no unwind data covers is marked too.
+//!
+//! The crate is pure: callers hand in bytes and get values back. It knows neither processes nor
+//! load addresses nor BPF maps.
+//!
+//! - [`encoding`]: the bit layout of rows, shared with the program in the kernel;
+//! - [`call_pattern`]: which byte patterns can end a near call, shared likewise;
+
+#![forbid(unsafe_code)]
+
+mod builder;
+pub mod call_pattern;
+pub mod encoding;
+mod error;
+mod frames;
+mod image;
+mod layout;
+mod limits;
+mod padding;
+mod rules;
+mod table;
+
+pub use builder::{build, build_within};
+pub use encoding::{Row, Rule, RuleKind};
+pub use error::{BuildError, CacheError, TableError};
+pub use limits::Limits;
+pub use table::{Coverage, MAX_SEGMENTS, MAX_SPAN, Segment, Statistics, UnwindTable};

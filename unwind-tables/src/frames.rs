@@ -1,0 +1,280 @@
+//! Lists the frame descriptions (FDEs) of the unwind sections and evaluates one at a time.
+//!
+//! Knows call frame information, not code or tables. Sections are walked by the entries' length
+//! fields alone, so that one entry that cannot be understood costs only itself, and a zero length
+//! in the middle (which linkers leave between input files) does not hide what follows.
+
+use std::collections::hash_map::Entry;
+
+use gimli::{
+    CommonInformationEntry, DebugFrame, EhFrame, FrameDescriptionEntry, LittleEndian,
+    UnwindContext, UnwindOffset, UnwindSection, X86_64,
+};
+use rustc_hash::FxHashMap;
+
+use crate::encoding::Rule;
+use crate::error::BuildError;
+use crate::image::{FrameFormat, FrameSection};
+use crate::limits::Limits;
+use crate::rules::{Slice, rule_of};
+
+/// An FDE that was found but not evaluated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fde {
+    /// First code address that it covers.
+    pub(crate) start: u64,
+    /// The address after the last one; greater than `start`.
+    pub(crate) end: u64,
+    /// Where it is: index of the section, offset of the entry therein.
+    pub(crate) section: u32,
+    pub(crate) offset: usize,
+    /// Whether its own rows may be used; otherwise its whole range is unsupported.
+    pub(crate) trusted: bool,
+}
+
+/// FDEs of one section and how many more have no usable range.
+pub(crate) struct Listing {
+    pub(crate) fdes: Vec<Fde>,
+    pub(crate) skipped: u64,
+}
+
+/// The result of evaluating an FDE: where rules begin, ascending, the first at the FDE's start;
+/// `None` when it cannot be evaluated.
+pub(crate) type Evaluated<'rows> = Option<&'rows [(u64, Rule)]>;
+
+/// Reads FDEs of one section; keeps parsed CIEs and buffers between them.
+pub(crate) enum Reader<'data> {
+    Eh(Evaluator<'data, EhFrame<Slice<'data>>>),
+    Debug(Evaluator<'data, DebugFrame<Slice<'data>>>),
+}
+
+impl<'data> Reader<'data> {
+    pub(crate) fn new(section: &'data FrameSection<'_>, limits: &Limits) -> Self {
+        match section.format {
+            FrameFormat::EhFrame => {
+                let mut frames = EhFrame::new(&section.bytes, LittleEndian);
+                frames.set_address_size(8);
+                Self::Eh(Evaluator::new(frames, section, limits))
+            }
+            FrameFormat::DebugFrame => {
+                let mut frames = DebugFrame::new(&section.bytes, LittleEndian);
+                frames.set_address_size(8);
+                Self::Debug(Evaluator::new(frames, section, limits))
+            }
+        }
+    }
+
+    /// All FDEs of the section, which has the given index, in the order of the section.
+    pub(crate) fn list(&mut self, index: u32) -> Result<Listing, BuildError> {
+        match self {
+            Self::Eh(evaluator) => evaluator.list(index),
+            Self::Debug(evaluator) => evaluator.list(index),
+        }
+    }
+
+    /// Evaluates an FDE of this section.
+    pub(crate) fn evaluate(&mut self, fde: &Fde) -> Evaluated<'_> {
+        match self {
+            Self::Eh(evaluator) => evaluator.evaluate(fde),
+            Self::Debug(evaluator) => evaluator.evaluate(fde),
+        }
+    }
+}
+
+pub(crate) struct Evaluator<'data, S> {
+    frames: S,
+    section: &'data FrameSection<'data>,
+    limits: Limits,
+    cies: FxHashMap<usize, CommonInformationEntry<Slice<'data>>>,
+    context: UnwindContext<usize>,
+    rows: Vec<(u64, Rule)>,
+}
+
+impl<'data, S> Evaluator<'data, S>
+where
+    S: UnwindSection<Slice<'data>>,
+    S::Offset: UnwindOffset<usize>,
+{
+    fn new(frames: S, section: &'data FrameSection<'data>, limits: &Limits) -> Self {
+        let (cies, context) = (FxHashMap::default(), UnwindContext::new());
+        Self {
+            frames,
+            section,
+            limits: *limits,
+            cies,
+            context,
+            rows: Vec::new(),
+        }
+    }
+
+    fn list(&mut self, index: u32) -> Result<Listing, BuildError> {
+        let mut listing = Listing {
+            fdes: Vec::new(),
+            skipped: 0,
+        };
+        let section = self.section;
+        for entry in Entries::new(section) {
+            let Some(offset) = entry?.fde_offset else {
+                continue;
+            };
+            if listing.fdes.len() + listing.skipped as usize >= self.limits.fdes {
+                return Err(BuildError::TooManyFdes {
+                    section: section.format.name(),
+                    offset: offset as u64,
+                    limit: self.limits.fdes,
+                });
+            }
+            match self.parse(offset).and_then(|fde| range_of(&fde)) {
+                Some((start, end)) => {
+                    listing.fdes.push(Fde {
+                        start,
+                        end,
+                        section: index,
+                        offset,
+                        trusted: true,
+                    });
+                }
+                None => listing.skipped += 1,
+            }
+        }
+        Ok(listing)
+    }
+
+    fn parse(&mut self, offset: usize) -> Option<FrameDescriptionEntry<Slice<'data>>> {
+        let cies = &mut self.cies;
+        let partial = self
+            .frames
+            .partial_fde_from_offset(&self.section.bases, offset.into())
+            .ok()?;
+        partial
+            .parse(
+                |frames, bases, offset| match cies.entry(UnwindOffset::into(offset)) {
+                    Entry::Occupied(known) => Ok(known.get().clone()),
+                    Entry::Vacant(new) => {
+                        Ok(new.insert(frames.cie_from_offset(bases, offset)?).clone())
+                    }
+                },
+            )
+            .ok()
+    }
+
+    fn evaluate(&mut self, fde: &Fde) -> Evaluated<'_> {
+        let parsed = self.parse(fde.offset)?;
+        let cie = parsed.cie();
+        if cie.return_address_register() != X86_64::RA || cie.entry_len() > self.limits.cie_bytes {
+            return None;
+        }
+        self.rows.clear();
+        let trampoline = parsed.is_signal_trampoline();
+        let mut table = parsed
+            .rows(&self.frames, &self.section.bases, &mut self.context)
+            .ok()?;
+        while let Some(row) = table.next_row().ok()? {
+            let rule = rule_of(row, &self.frames, trampoline);
+            push_row(&mut self.rows, row.start_address(), rule, fde.end);
+        }
+        let starts_right = self
+            .rows
+            .first()
+            .is_some_and(|(start, _)| *start == fde.start);
+        starts_right.then_some(&self.rows)
+    }
+}
+
+/// Adds a row of an FDE: of two at one address the later holds, and none holds at or after `end`.
+fn push_row(rows: &mut Vec<(u64, Rule)>, start: u64, rule: Rule, end: u64) {
+    match rows.last_mut() {
+        Some(last) if last.0 == start => last.1 = rule,
+        _ if start < end => rows.push((start, rule)),
+        _ => {}
+    }
+}
+
+fn range_of(fde: &FrameDescriptionEntry<Slice<'_>>) -> Option<(u64, u64)> {
+    let start = fde.initial_address();
+    let end = start.checked_add(fde.len())?;
+    (end > start).then_some((start, end))
+}
+
+/// Walks a section by its length fields.
+struct Entries<'data> {
+    section: &'data FrameSection<'data>,
+    offset: usize,
+    fdes_left: u64,
+}
+
+/// One entry: an FDE at an offset, or something else (a CIE, a terminator).
+struct SectionEntry {
+    fde_offset: Option<usize>,
+}
+
+impl<'data> Entries<'data> {
+    fn new(section: &'data FrameSection<'data>) -> Self {
+        Self {
+            section,
+            offset: 0,
+            fdes_left: section.open_ended.unwrap_or(u64::MAX),
+        }
+    }
+
+    fn error(&self, length: u64, left: usize) -> BuildError {
+        BuildError::EntryLength {
+            section: self.section.format.name(),
+            offset: self.offset as u64,
+            length,
+            left: left as u64,
+        }
+    }
+
+    /// The length of the entry, whether in the 64-bit format, and what follows the length field.
+    fn read_length(&self) -> Option<(u64, bool, &'data [u8])> {
+        let rest = self.section.bytes.get(self.offset..)?;
+        let (length, rest) = rest.split_first_chunk()?;
+        match u32::from_le_bytes(*length) {
+            u32::MAX => {
+                let (length, rest) = rest.split_first_chunk()?;
+                Some((u64::from_le_bytes(*length), true, rest))
+            }
+            length => Some((length.into(), false, rest)),
+        }
+    }
+
+    fn is_cie(&self, wide: bool, entry: &[u8]) -> bool {
+        match (self.section.format, wide) {
+            (FrameFormat::EhFrame, _) => entry.starts_with(&[0; 4]),
+            (FrameFormat::DebugFrame, false) => entry.starts_with(&[0xff; 4]),
+            (FrameFormat::DebugFrame, true) => entry.starts_with(&[0xff; 8]),
+        }
+    }
+}
+
+impl Iterator for Entries<'_> {
+    type Item = Result<SectionEntry, BuildError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let size = self.section.bytes.len();
+        if self.fdes_left == 0 {
+            return None;
+        }
+        // Less than a length field: alignment bytes at the end.
+        let (length, wide, rest) = self.read_length()?;
+        if length == 0 && self.section.open_ended.is_some() {
+            return None;
+        }
+        let entry = usize::try_from(length)
+            .ok()
+            .and_then(|length| rest.get(..length));
+        let Some(entry) = entry else {
+            let error = self.error(length, rest.len());
+            self.offset = size;
+            return Some(Err(error));
+        };
+        let offset = self.offset;
+        self.offset = size - rest.len() + entry.len();
+        let is_fde = !entry.is_empty() && !self.is_cie(wide, entry);
+        self.fdes_left -= u64::from(is_fde);
+        Some(Ok(SectionEntry {
+            fde_offset: is_fde.then_some(offset),
+        }))
+    }
+}

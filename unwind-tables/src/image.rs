@@ -1,0 +1,314 @@
+//! Finds in an ELF image what a table is made from: code, unwind sections, build id.
+//!
+//! Knows ELF, not DWARF. Section headers are used where they can be read, because they tell the
+//! exact size of `.eh_frame`; images without them (stripped by `sstrip`, packed, or cut) go by the
+//! `PT_GNU_EH_FRAME` program header, as the run-time unwinders do.
+
+use std::borrow::Cow;
+
+use gimli::{BaseAddresses, EhFrameHdr, LittleEndian as GimliEndian};
+use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+use object::{CompressedData, CompressionFormat, LittleEndian};
+
+use crate::error::BuildError;
+use crate::limits::Limits;
+use crate::table::{MAX_SEGMENTS, MAX_SPAN, Segment};
+
+type Header = FileHeader64<LittleEndian>;
+const ENDIAN: LittleEndian = LittleEndian;
+/// GNU build ids have 16 or 20 bytes; longer ones than this are not believed.
+const MAX_BUILD_ID: usize = 64;
+
+/// The parts of an ELF image that matter for unwinding.
+pub(crate) struct Image<'data> {
+    /// Executable segments by ascending address; at least one.
+    pub(crate) code: Vec<Code<'data>>,
+    /// Unwind sections, `.eh_frame` before `.debug_frame`.
+    pub(crate) frames: Vec<FrameSection<'data>>,
+    /// Empty when there is none.
+    pub(crate) build_id: Vec<u8>,
+}
+
+/// An executable segment and its bytes.
+pub(crate) struct Code<'data> {
+    pub(crate) segment: Segment,
+    /// As many as `segment.size` says.
+    pub(crate) bytes: &'data [u8],
+    /// The address after the last byte.
+    pub(crate) end: u64,
+}
+
+/// The two formats of call frame information, which differ in how entries refer to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FrameFormat {
+    EhFrame,
+    DebugFrame,
+}
+
+impl FrameFormat {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::EhFrame => ".eh_frame",
+            Self::DebugFrame => ".debug_frame",
+        }
+    }
+}
+
+/// A section (or stretch of memory) of call frame information.
+pub(crate) struct FrameSection<'data> {
+    pub(crate) format: FrameFormat,
+    pub(crate) bytes: Cow<'data, [u8]>,
+    /// What encoded pointers are relative to.
+    pub(crate) bases: BaseAddresses,
+    /// When the end of the section is not known: stop at a terminator or after so many frame
+    /// descriptions.
+    pub(crate) open_ended: Option<u64>,
+}
+
+/// Reads headers of `data` and picks out the parts.
+pub(crate) fn parse<'data>(data: &'data [u8], limits: &Limits) -> Result<Image<'data>, BuildError> {
+    let header = parse_header(data)?;
+    let segments =
+        header
+            .program_headers(ENDIAN, data)
+            .map_err(|source| BuildError::Malformed {
+                part: "program headers",
+                source,
+            })?;
+    let mut frames = frame_sections(header, data, limits)?;
+    if !frames
+        .iter()
+        .any(|section| section.format == FrameFormat::EhFrame)
+    {
+        frames.splice(0..0, frames_by_program_header(segments, data));
+    }
+    Ok(Image {
+        code: executable_segments(segments, data)?,
+        frames,
+        build_id: build_id(segments, data).unwrap_or_default(),
+    })
+}
+
+fn parse_header(data: &[u8]) -> Result<&Header, BuildError> {
+    let not = |reason: String| BuildError::NotX86_64 { reason };
+    let header = Header::parse(data).map_err(|error| not(error.to_string()))?;
+    if !header.is_little_endian() || header.e_machine(ENDIAN) != elf::EM_X86_64 {
+        return Err(not(format!("machine {}", header.e_machine(ENDIAN))));
+    }
+    Ok(header)
+}
+
+fn executable_segments<'data>(
+    segments: &[ProgramHeader64<LittleEndian>],
+    data: &'data [u8],
+) -> Result<Vec<Code<'data>>, BuildError> {
+    let executable = |segment: &&ProgramHeader64<LittleEndian>| {
+        segment.p_type(ENDIAN) == elf::PT_LOAD
+            && segment.p_flags(ENDIAN) & elf::PF_X != 0
+            && segment.p_filesz(ENDIAN) > 0
+    };
+    let mut code = segments
+        .iter()
+        .filter(executable)
+        .map(|segment| code_of(segment, data))
+        .collect::<Result<Vec<_>, _>>()?;
+    code.sort_by_key(|code| code.segment.address);
+    check_layout(&code)?;
+    Ok(code)
+}
+
+fn code_of<'data>(
+    segment: &ProgramHeader64<LittleEndian>,
+    data: &'data [u8],
+) -> Result<Code<'data>, BuildError> {
+    let bytes = segment
+        .data(ENDIAN, data)
+        .map_err(|()| BuildError::BadSegment {
+            address: segment.p_vaddr(ENDIAN),
+            size: segment.p_filesz(ENDIAN),
+        })?;
+    let segment = Segment {
+        file_offset: segment.p_offset(ENDIAN),
+        size: bytes.len() as u64,
+        address: segment.p_vaddr(ENDIAN),
+    };
+    let end = segment.end().ok_or(BuildError::BadSegment {
+        address: segment.address,
+        size: segment.size,
+    })?;
+    Ok(Code {
+        segment,
+        bytes,
+        end,
+    })
+}
+
+fn check_layout(code: &[Code<'_>]) -> Result<(), BuildError> {
+    let (Some(first), Some(last)) = (code.first(), code.last()) else {
+        return Err(BuildError::NoCode);
+    };
+    if code.len() > MAX_SEGMENTS {
+        return Err(BuildError::TooManySegments {
+            count: code.len(),
+            limit: MAX_SEGMENTS,
+        });
+    }
+    if let Some([_, second]) = code
+        .array_windows()
+        .find(|[a, b]| a.end > b.segment.address)
+    {
+        let Segment { address, size, .. } = second.segment;
+        return Err(BuildError::BadSegment { address, size });
+    }
+    let start = first.segment.address;
+    let span = last.end.saturating_sub(start);
+    // One block less than a table can hold, because its base is rounded down.
+    let limit = MAX_SPAN - crate::encoding::BLOCK_BYTES;
+    if span > limit {
+        return Err(BuildError::SpanTooLarge { start, span, limit });
+    }
+    Ok(())
+}
+
+/// The unwind sections by section header; none when the section headers cannot be read.
+fn frame_sections<'data>(
+    header: &Header,
+    data: &'data [u8],
+    limits: &Limits,
+) -> Result<Vec<FrameSection<'data>>, BuildError> {
+    let Ok(sections) = header.sections(ENDIAN, data) else {
+        return Ok(Vec::new());
+    };
+    let named = |name: &'static str| {
+        sections.iter().filter(move |section| {
+            section.sh_type(ENDIAN) != elf::SHT_NOBITS
+                && sections.section_name(ENDIAN, section) == Ok(name.as_bytes())
+        })
+    };
+    let text = named(".text")
+        .next()
+        .map_or(0, |section| section.sh_addr(ENDIAN));
+    let mut frames = Vec::new();
+    for format in [FrameFormat::EhFrame, FrameFormat::DebugFrame] {
+        for section in named(format.name()).take(MAX_SEGMENTS) {
+            frames.push(FrameSection {
+                format,
+                bytes: section_bytes(section, data, format, limits)?,
+                bases: BaseAddresses::default()
+                    .set_eh_frame(section.sh_addr(ENDIAN))
+                    .set_text(text),
+                open_ended: None,
+            });
+        }
+    }
+    Ok(frames)
+}
+
+fn section_bytes<'data>(
+    section: &SectionHeader64<LittleEndian>,
+    data: &'data [u8],
+    format: FrameFormat,
+    limits: &Limits,
+) -> Result<Cow<'data, [u8]>, BuildError> {
+    let malformed = |source| BuildError::Malformed {
+        part: format.name(),
+        source,
+    };
+    let compression = section.compression(ENDIAN, data).map_err(malformed)?;
+    let bytes = section.data(ENDIAN, data).map_err(malformed)?;
+    let Some((compressed, header_bytes, _)) = compression else {
+        check_section_size(format, bytes.len() as u64, limits)?;
+        return Ok(Cow::Borrowed(bytes));
+    };
+    let uncompressed_size = compressed.ch_size.get(ENDIAN);
+    check_section_size(format, uncompressed_size, limits)?;
+    let header_bytes = header_bytes.saturating_sub(section.sh_offset(ENDIAN)) as usize;
+    let packed = CompressedData {
+        format: match compressed.ch_type.get(ENDIAN) {
+            elf::ELFCOMPRESS_ZLIB => CompressionFormat::Zlib,
+            _ => CompressionFormat::Unknown,
+        },
+        data: bytes.get(header_bytes..).unwrap_or_default(),
+        uncompressed_size,
+    };
+    packed.decompress().map_err(malformed)
+}
+
+fn check_section_size(format: FrameFormat, size: u64, limits: &Limits) -> Result<(), BuildError> {
+    if size <= limits.section_bytes {
+        return Ok(());
+    }
+    let limit = limits.section_bytes;
+    Err(BuildError::SectionTooLarge {
+        section: format.name(),
+        size,
+        limit,
+    })
+}
+
+/// `.eh_frame` as the header at `PT_GNU_EH_FRAME` points to it, up to the end of its segment.
+fn frames_by_program_header<'data>(
+    segments: &[ProgramHeader64<LittleEndian>],
+    data: &'data [u8],
+) -> Option<FrameSection<'data>> {
+    let header = segments
+        .iter()
+        .find(|s| s.p_type(ENDIAN) == elf::PT_GNU_EH_FRAME)?;
+    let bytes = header.data(ENDIAN, data).ok()?;
+    let bases = BaseAddresses::default().set_eh_frame_hdr(header.p_vaddr(ENDIAN));
+    let parsed = EhFrameHdr::new(bytes, GimliEndian).parse(&bases, 8).ok()?;
+    let address = parsed.eh_frame_ptr().direct().ok()?;
+    Some(FrameSection {
+        format: FrameFormat::EhFrame,
+        bytes: Cow::Borrowed(bytes_from(address, segments, data)?),
+        bases: BaseAddresses::default().set_eh_frame(address),
+        open_ended: Some(table_length(bytes).unwrap_or(u64::MAX)),
+    })
+}
+
+/// The entry count of `.eh_frame_hdr`'s search table, when it has one in the usual encoding
+/// (LSB Core 5.0, 10.6.2: version, three encodings, eh_frame_ptr, fde_count).
+fn table_length(header: &[u8]) -> Option<u64> {
+    let [1, pointer, count, ..] = *header else {
+        return None;
+    };
+    let pointer_is_4_bytes = matches!(pointer & 0x0f, 0x03 | 0x0b);
+    if !pointer_is_4_bytes || count != gimli::constants::DW_EH_PE_udata4.0 {
+        return None;
+    }
+    let count = header.get(8..12)?.try_into().ok()?;
+    Some(u32::from_le_bytes(count).into())
+}
+
+/// The bytes of the loaded segment that holds `address`, from there on.
+fn bytes_from<'data>(
+    address: u64,
+    segments: &[ProgramHeader64<LittleEndian>],
+    data: &'data [u8],
+) -> Option<&'data [u8]> {
+    segments
+        .iter()
+        .filter(|segment| segment.p_type(ENDIAN) == elf::PT_LOAD)
+        .find_map(|segment| {
+            let distance = address.checked_sub(segment.p_vaddr(ENDIAN))?;
+            let rest = segment
+                .data(ENDIAN, data)
+                .ok()?
+                .get(usize::try_from(distance).ok()?..)?;
+            (!rest.is_empty()).then_some(rest)
+        })
+}
+
+fn build_id(segments: &[ProgramHeader64<LittleEndian>], data: &[u8]) -> Option<Vec<u8>> {
+    segments
+        .iter()
+        .filter_map(|segment| segment.notes(ENDIAN, data).ok().flatten())
+        .flat_map(|notes| notes.map_while(Result::ok))
+        .find(|note| {
+            note.name() == elf::ELF_NOTE_GNU && note.n_type(ENDIAN) == elf::NT_GNU_BUILD_ID
+        })
+        .map(|note| note.desc())
+        .filter(|id| id.len() <= MAX_BUILD_ID)
+        .map(<[u8]>::to_vec)
+}

@@ -1,0 +1,24 @@
+//! Names for addresses: function, file and line, inlined callers.
+//!
+//! [`symbolizer`] decides, for a module and an address in it, which of its sources to ask:
+//! [`dwarf`] (the module's own debug information or that of a separate file that [`debug_file`]
+//! finds) and [`symbol_table`] (`.symtab`, `.gnu_debugdata`, `.dynsym`). [`suppressions`] reads the
+//! leak suppressions that a program carries inside.
+//!
+//! Knows modules, not processes: whatever has a [`Module`](crate::modules::Module) can be
+//! symbolized. Nothing here fails a recording: what cannot be read costs names, and is said once.
+//! Debug information servers are never asked; a look-up must not wait for a network.
+
+pub mod debug_file;
+pub mod demangle;
+pub mod dwarf;
+pub mod elf_sections;
+pub mod frame;
+pub mod mini_debug_info;
+pub mod suppressions;
+pub mod symbol_table;
+pub mod symbolizer;
+
+pub use frame::Frame;
+pub use suppressions::{RunningTarget, embedded_suppressions};
+pub use symbolizer::Symbolizer;

@@ -92,21 +92,11 @@ mod tests {
         for modrm in 0..=255 {
             for sib in 0..=255 {
                 let code = [0xff, modrm, sib, 0x11, 0x22, 0x33, 0x44, 0x55];
-                if let Some(length) = near_call_length(&code) {
-                    calls += 1;
-                    assert!(
-                        may_end_call(before(&code[..length])),
-                        "{:02x?}",
-                        &code[..length]
-                    );
-                } else {
-                    for length in 2..=7 {
-                        assert!(
-                            !may_end_call(before(&code[..length])),
-                            "{:02x?}",
-                            &code[..length]
-                        );
-                    }
+                let call = near_call_length(&code);
+                calls += usize::from(call.is_some());
+                for length in 2..=7 {
+                    let found = indirect_of_length(before(&code[..length]), length as u32);
+                    assert_eq!(found, call == Some(length), "{:02x?}", &code[..length]);
                 }
             }
         }

@@ -10,13 +10,18 @@
 //!
 //! - [`encoding`]: the bit layout of rows, shared with the program in the kernel;
 //! - [`call_pattern`]: which byte patterns can end a near call, shared likewise;
+//! - [`UnwindTable::filter_call_sites`]: a table reduced to what return addresses need;
+//! - [`UnwindTable::to_bytes`] and [`UnwindTable::from_bytes`]: a form for a cache on disk;
+//! - [`walker`]: unwinding by tables in plain Rust, the specification of the kernel's unwinder.
 
 #![forbid(unsafe_code)]
 
 mod builder;
+mod cache;
 pub mod call_pattern;
 pub mod encoding;
 mod error;
+mod filter;
 mod frames;
 mod image;
 mod layout;
@@ -24,8 +29,10 @@ mod limits;
 mod padding;
 mod rules;
 mod table;
+pub mod walker;
 
 pub use builder::{build, build_within};
+pub use cache::FORMAT_VERSION;
 pub use encoding::{Row, Rule, RuleKind};
 pub use error::{BuildError, CacheError, TableError};
 pub use limits::Limits;

@@ -1,0 +1,307 @@
+//! Unwinds a stack by tables, in plain Rust: what the unwinder in the kernel must do, written to
+//! be read and tested.
+//!
+//! Knows rules and addresses of a running process, not ELF or maps: the caller translates
+//! addresses to tables ("lookup") and reads memory. Invariants:
+//! - every backtrace ends with a reason, and only [`EndReason::Complete`] means that it is whole;
+//! - a frame that fails a check that is independent of unwind data is left out, because a wrong
+//!   stack is worse than a short one;
+//! - "minus one" for return addresses happens in [`Frame::lookup_address`] and nowhere else.
+
+use crate::call_pattern::may_end_call;
+use crate::encoding::{Rule, RuleKind, SIGNAL_FRAME_RBP, SIGNAL_FRAME_RIP, SIGNAL_FRAME_RSP};
+use crate::table::Coverage;
+
+/// The System V ABI for x86-64 (3.2.2) has rsp a multiple of this before each call, and the CFA
+/// is that value.
+const FRAME_ALIGNMENT: u64 = 16;
+
+/// The registers that unwinding needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registers {
+    /// rip
+    pub ip: u64,
+    /// rsp
+    pub sp: u64,
+    /// rbp
+    pub bp: u64,
+}
+
+/// Where to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// At a function's first instruction: the return address is at rsp, and no table is needed to
+    /// know it. The first frame is the caller; `ip` is not used.
+    FunctionEntry(Registers),
+    /// Anywhere. The first frame is `ip` itself.
+    Anywhere(Registers),
+}
+
+/// One frame of a backtrace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// Code that was interrupted by a signal, or where unwinding began: the next instruction.
+    Interrupted(u64),
+    /// A return address: the instruction after a call.
+    Return(u64),
+}
+
+impl Frame {
+    /// The instruction pointer or return address.
+    pub const fn address(self) -> u64 {
+        match self {
+            Self::Interrupted(address) | Self::Return(address) => address,
+        }
+    }
+
+    /// The address by which to look up rules, functions and lines. A call may be the last
+    /// instruction of its function, so a return address is looked up one byte earlier.
+    pub const fn lookup_address(self) -> u64 {
+        match self {
+            Self::Interrupted(address) => address,
+            Self::Return(address) => address.wrapping_sub(1),
+        }
+    }
+}
+
+/// What a look-up yields where there is a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The rule at the address.
+    pub rule: Rule,
+    /// For which addresses the table that it comes from answers rightly.
+    pub coverage: Coverage,
+}
+
+/// Why a backtrace ends where it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndReason {
+    /// The last frame is the outermost one.
+    Complete,
+    /// There are more frames than the limit.
+    Depth,
+    /// The last frame is in code for which there is no table.
+    NoTable,
+    /// The last frame is in code that its module's unwind data does not cover.
+    Gap,
+    /// The last frame is in code whose unwind rule no table can express, or was interrupted where
+    /// its table answers for call sites only.
+    Unsupported,
+    /// Memory at this address could not be read.
+    Unreadable(u64),
+    /// A check failed that does not rely on unwind data.
+    Suspect(Suspicion),
+}
+
+/// What is wrong with the frame that would come next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suspicion {
+    /// Its CFA does not lie above the stack pointer of the frame below.
+    NotAbove,
+    /// Its CFA is not a multiple of 16.
+    Misaligned,
+    /// Its return address does not follow a call instruction.
+    NotAfterCall,
+}
+
+/// Frames from the innermost outwards, and why there are no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backtrace {
+    /// Innermost first.
+    pub frames: Vec<Frame>,
+    /// Why the last one is the last.
+    pub end: EndReason,
+}
+
+/// Unwinds from `start` at most `max_frames` frames.
+///
+/// `lookup` gives the rule for a [`Frame::lookup_address`] in the process, `None` where there is
+/// no table. `read` gives the 8 bytes of memory at an address as a little-endian number, `None`
+/// where they cannot be read; it is asked for stack and, to check return addresses, for code.
+pub fn unwind(
+    start: Start,
+    max_frames: usize,
+    lookup: impl FnMut(u64) -> Option<Found>,
+    read: impl FnMut(u64) -> Option<u64>,
+) -> Backtrace {
+    let mut walker = Walker {
+        lookup,
+        read,
+        frames: Vec::new(),
+    };
+    let Err(end) = walker.walk(start, max_frames);
+    Backtrace {
+        frames: walker.frames,
+        end,
+    }
+}
+
+/// Where a frame's rbp is. It is read only when a rule needs it: most frames do not, and the slot
+/// cannot change during the walk.
+#[derive(Clone, Copy)]
+enum Rbp {
+    Value(u64),
+    SavedAt(u64),
+}
+
+#[derive(Clone, Copy)]
+struct State {
+    frame: Frame,
+    sp: u64,
+    bp: Rbp,
+}
+
+struct Walker<L, R> {
+    lookup: L,
+    read: R,
+    frames: Vec<Frame>,
+}
+
+impl<L, R> Walker<L, R>
+where
+    L: FnMut(u64) -> Option<Found>,
+    R: FnMut(u64) -> Option<u64>,
+{
+    fn walk(
+        &mut self,
+        start: Start,
+        max_frames: usize,
+    ) -> Result<std::convert::Infallible, EndReason> {
+        let mut state = self.first(start)?;
+        loop {
+            let found = (self.lookup)(state.frame.lookup_address());
+            self.check_return_address(state.frame, found)?;
+            if self.frames.len() == max_frames {
+                return Err(EndReason::Depth);
+            }
+            self.frames.push(state.frame);
+            let rule = usable_rule(state.frame, found)?;
+            state = self.step(state, rule)?;
+        }
+    }
+
+    fn first(&mut self, start: Start) -> Result<State, EndReason> {
+        match start {
+            Start::FunctionEntry(Registers { sp, bp, .. }) => {
+                let frame = Frame::Return(self.read(sp)?);
+                Ok(State {
+                    frame,
+                    sp: sp.wrapping_add(8),
+                    bp: Rbp::Value(bp),
+                })
+            }
+            Start::Anywhere(Registers { ip, sp, bp }) => Ok(State {
+                frame: Frame::Interrupted(ip),
+                sp,
+                bp: Rbp::Value(bp),
+            }),
+        }
+    }
+
+    /// From a frame to its caller.
+    fn step(&mut self, state: State, rule: Rule) -> Result<State, EndReason> {
+        let State { frame, sp, bp } = state;
+        let offset = rule.cfa_offset();
+        match rule.kind() {
+            RuleKind::Rsp => self.call_frame(sp, sp.wrapping_add(offset), saved(bp, rule, sp)),
+            RuleKind::Rbp => {
+                let base = self.rbp(bp)?;
+                self.call_frame(sp, base.wrapping_add(offset), saved(bp, rule, base))
+            }
+            RuleKind::Plt => {
+                let pushed = frame.address() % 16 >= u64::from(rule.plt_threshold());
+                self.call_frame(sp, sp.wrapping_add(8 + 8 * u64::from(pushed)), bp)
+            }
+            RuleKind::Drap => {
+                let base = self.rbp(bp)?;
+                let cfa = self.read(base.wrapping_sub(offset))?;
+                self.call_frame(sp, cfa, Rbp::SavedAt(base))
+            }
+            RuleKind::SignalFrame => self.interrupted_frame(sp),
+            RuleKind::EndOfStack => Err(EndReason::Complete),
+            RuleKind::Gap => Err(EndReason::Gap),
+            RuleKind::Unsupported => Err(EndReason::Unsupported),
+        }
+    }
+
+    /// The caller of the frame at `sp` whose CFA is given.
+    fn call_frame(&mut self, sp: u64, cfa: u64, bp: Rbp) -> Result<State, EndReason> {
+        if cfa <= sp {
+            return Err(EndReason::Suspect(Suspicion::NotAbove));
+        }
+        if !cfa.is_multiple_of(FRAME_ALIGNMENT) {
+            return Err(EndReason::Suspect(Suspicion::Misaligned));
+        }
+        let frame = Frame::Return(self.read(cfa.wrapping_sub(8))?);
+        Ok(State { frame, sp: cfa, bp })
+    }
+
+    /// The code that a signal interrupted. Its stack may be another one, so nothing is known about
+    /// where its stack pointer lies.
+    fn interrupted_frame(&mut self, sp: u64) -> Result<State, EndReason> {
+        let frame = Frame::Interrupted(self.read(sp.wrapping_add(SIGNAL_FRAME_RIP))?);
+        let bp = Rbp::SavedAt(sp.wrapping_add(SIGNAL_FRAME_RBP));
+        Ok(State {
+            frame,
+            sp: self.read(sp.wrapping_add(SIGNAL_FRAME_RSP))?,
+            bp,
+        })
+    }
+
+    /// Return addresses follow calls, except for those that the kernel or `makecontext` made.
+    fn check_return_address(
+        &mut self,
+        frame: Frame,
+        found: Option<Found>,
+    ) -> Result<(), EndReason> {
+        let planted = found.is_some_and(|found| {
+            matches!(
+                found.rule.kind(),
+                RuleKind::SignalFrame | RuleKind::EndOfStack
+            )
+        });
+        match frame {
+            Frame::Return(address) if !planted => {
+                if may_end_call(self.read(address.wrapping_sub(8))?) {
+                    Ok(())
+                } else {
+                    Err(EndReason::Suspect(Suspicion::NotAfterCall))
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn rbp(&mut self, bp: Rbp) -> Result<u64, EndReason> {
+        match bp {
+            Rbp::Value(value) => Ok(value),
+            Rbp::SavedAt(address) => self.read(address),
+        }
+    }
+
+    fn read(&mut self, address: u64) -> Result<u64, EndReason> {
+        (self.read)(address).ok_or(EndReason::Unreadable(address))
+    }
+}
+
+/// Where the caller's rbp is, given the base register's value that the rule's offset counts from.
+fn saved(bp: Rbp, rule: Rule, base: u64) -> Rbp {
+    match rule.rbp_below_cfa() {
+        None => bp,
+        Some(below) => Rbp::SavedAt(base.wrapping_add(rule.cfa_offset()).wrapping_sub(below)),
+    }
+}
+
+fn usable_rule(frame: Frame, found: Option<Found>) -> Result<Rule, EndReason> {
+    match (found, frame) {
+        (None, _) => Err(EndReason::NoTable),
+        (
+            Some(Found {
+                coverage: Coverage::CallSites,
+                ..
+            }),
+            Frame::Interrupted(_),
+        ) => Err(EndReason::Unsupported),
+        (Some(found), _) => Ok(found.rule),
+    }
+}

@@ -22,7 +22,7 @@ impl UnwindTable {
     ///
     /// [`TableError::Segment`] when `data` is too short for the table's segments.
     pub fn filter_call_sites(&self, data: &[u8]) -> Result<Self, TableError> {
-        let mut needed = self
+        let mut needed: Vec<bool> = self
             .rows()
             .iter()
             .map(|row| is_reached_without_call(row.rule()))

@@ -5,6 +5,7 @@
 //! a failure with its standard error shown.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -48,8 +49,14 @@ pub struct Ended {
 impl Running {
     /// Starts a command with pipes for all three streams.
     pub fn start(command: &mut Command) -> Self {
+        Self::start_reading(command, Stdio::piped())
+    }
+
+    /// Starts a command with a standard input of its own, a terminal's for
+    /// example, and pipes for the other two streams.
+    pub fn start_reading(command: &mut Command, stdin: Stdio) -> Self {
         command
-            .stdin(Stdio::piped())
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = command
@@ -140,10 +147,17 @@ impl Running {
     /// Closes standard input, takes the rest of the output, and waits.
     pub fn finish(mut self) -> Ended {
         self.close_stdin();
+        self.wait()
+    }
+
+    /// Takes the rest of the output and waits, with standard input still open.
+    pub fn wait(mut self) -> Ended {
+        let stdin = self.child.stdin.take();
         self.stdout
             .read_to_end(&mut self.seen)
             .expect("read a child's output");
         let status = self.child.wait().expect("wait for a child");
+        drop(stdin);
         let stderr = self.stderr.take().expect("stderr is held until the end");
         Ended {
             status,
@@ -185,6 +199,14 @@ impl Stderr {
     fn rest(self) -> String {
         self.all.join().expect("the thread that drains stderr")
     }
+}
+
+/// A status as a shell sees it: the exit status, or 128 and the signal.
+pub fn code(status: ExitStatus) -> i32 {
+    status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal))
+        .unwrap_or(-1)
 }
 
 /// Runs a command to its end with `stdin` as its standard input.

@@ -8,7 +8,7 @@ use std::process::{Command, ExitStatus};
 
 use nix::sys::signal::Signal;
 
-use crate::process::{Ended, Running, run};
+use crate::process::{Ended, Running, code, run};
 use crate::report::Report;
 use crate::scratch::Scratch;
 use crate::trace_file::Trace;
@@ -175,6 +175,40 @@ impl Recorded {
         Report::new(&ended.stdout)
     }
 
+    /// Asserts that a launched program did what it does untraced: the same
+    /// standard output, the same status.
+    ///
+    /// # Panics
+    /// When it did not.
+    pub fn assert_same_as(&self, untraced: &Ended) {
+        assert_eq!(
+            code(self.status),
+            code(untraced.status),
+            "status:\n{}",
+            self.stderr
+        );
+        assert!(
+            self.stdout == untraced.stdout,
+            "standard output differs; traced:\n{}\nuntraced:\n{}\nstderr:\n{}",
+            head(&self.stdout),
+            head(&untraced.stdout),
+            self.stderr
+        );
+    }
+
+    /// A number of the summary that ends a recording.
+    ///
+    /// # Panics
+    /// When the summary lacks it.
+    pub fn summary(&self, name: &str) -> i64 {
+        let line = self
+            .stderr
+            .lines()
+            .find(|line| line.trim_start().starts_with(name));
+        let number = line.and_then(|line| line.split_whitespace().last()?.parse().ok());
+        number.unwrap_or_else(|| panic!("no `{name}` in the summary:\n{}", self.stderr))
+    }
+
     /// The directory that the recording was made in.
     pub fn scratch(&self) -> &Scratch {
         &self.scratch
@@ -200,6 +234,10 @@ fn is_loss(line: &str) -> bool {
     line.trim_start_matches("htrace-bpf:")
         .trim_start()
         .starts_with("lost")
+}
+
+fn head(output: &[u8]) -> String {
+    String::from_utf8_lossy(&output[..output.len().min(2000)]).into_owned()
 }
 
 /// `htrace-bpf report` on any file, with all sections.

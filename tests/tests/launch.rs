@@ -1,0 +1,283 @@
+//! What a launched program may rely on: its streams, its status, its signals,
+//! its user and its surroundings are its own.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use htrace_tests::process::{Ended, Running, run};
+use htrace_tests::tracer::binary;
+use htrace_tests::{Feature, Launch, Recorded, Scratch, require, target};
+use nix::sys::signal::Signal;
+
+fn shell(script: &str) -> Recorded {
+    Launch::new().run("sh", &["-c", script])
+}
+
+/// What the tracer says when it cannot run a program.
+fn fail(launch: &Launch, program: &str) -> Ended {
+    let scratch = Scratch::new();
+    run(&mut launch.command(&scratch, Path::new(program), &[]), b"")
+}
+
+#[test]
+fn standard_streams_pass_through() {
+    if !require(Feature::Root) {
+        return;
+    }
+    let recorded = Launch::new().stdin(b"some\0bytes\n").run("cat", &[]);
+    assert_eq!(recorded.stdout, b"some\0bytes\n", "{}", recorded.stderr);
+    let recorded = shell("echo to stderr >&2");
+    assert_eq!(recorded.stdout, b"", "{}", recorded.stderr);
+    assert!(
+        recorded.stderr.contains("to stderr\n"),
+        "{}",
+        recorded.stderr
+    );
+}
+
+#[test]
+fn the_status_is_the_programs() {
+    if !require(Feature::Root) {
+        return;
+    }
+    for (script, status) in [("exit 0", 0), ("exit 7", 7), ("exit 255", 255)] {
+        let recorded = shell(script);
+        assert_eq!(
+            recorded.status.code(),
+            Some(status),
+            "{script}:\n{}",
+            recorded.stderr
+        );
+    }
+    for (signal, status) in [("TERM", 143), ("KILL", 137), ("SEGV", 139), ("USR1", 138)] {
+        let recorded = shell(&format!("kill -{signal} $$"));
+        assert_eq!(
+            recorded.status.code(),
+            Some(status),
+            "{signal}:\n{}",
+            recorded.stderr
+        );
+    }
+}
+
+#[test]
+fn a_program_that_is_not_there() {
+    if !require(Feature::Root) {
+        return;
+    }
+    for program in ["no-such-program-anywhere", "/no/such/program"] {
+        let ended = fail(&Launch::new(), program);
+        assert_eq!(ended.status.code(), Some(127), "{}", ended.stderr);
+        assert!(ended.stderr.contains(program), "{}", ended.stderr);
+        assert!(ended.stdout.is_empty());
+    }
+}
+
+#[test]
+fn a_program_that_cannot_be_executed() {
+    if !require(Feature::Root) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let file = scratch.join("data");
+    std::fs::write(&file, "not a program").expect("write a file");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).expect("set its mode");
+    for program in [file.as_path(), scratch.path()] {
+        let program = program.to_string_lossy();
+        let ended = fail(&Launch::new(), &program);
+        assert_eq!(ended.status.code(), Some(126), "{}", ended.stderr);
+        assert!(ended.stderr.contains(&*program), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_failure_of_its_own() {
+    if !require(Feature::Root) {
+        return;
+    }
+    // The later -o wins, or two are refused as usage; both must not run.
+    let mut command = Command::new(binary());
+    command.args(["-o", "/proc/nowhere/trace", "--", "echo", "ran"]);
+    let ended = run(&mut command, b"");
+    assert_eq!(ended.status.code(), Some(125), "{}", ended.stderr);
+    assert!(ended.stdout.is_empty(), "the program ran: {}", ended.stderr);
+    assert!(ended.stderr.contains("/proc/nowhere"), "{}", ended.stderr);
+}
+
+#[test]
+fn wrong_usage() {
+    let wrong: [&[&str]; 5] = [
+        &["--no-such-option", "--", "true"],
+        &[],
+        &["--pid", "none"],
+        &["--duration", "soon", "--", "true"],
+        &["--pid", "1", "--", "true"],
+    ];
+    for args in wrong {
+        let ended = run(Command::new(binary()).args(args), b"");
+        assert_eq!(ended.status.code(), Some(2), "{args:?}:\n{}", ended.stderr);
+        assert!(!ended.stderr.is_empty(), "{args:?}: nothing is said");
+    }
+}
+
+#[test]
+fn surroundings_are_the_same() {
+    if !require(Feature::Root) {
+        return;
+    }
+    let fields =
+        "^(SigBlk|SigIgn|SigCgt|CapEff|CapBnd|CapAmb|Groups|Umask|Uid|Gid|NoNewPrivs|Seccomp):";
+    let scripts: [(&str, &[&str]); 5] = [
+        ("env", &[]),
+        ("pwd", &[]),
+        ("ls", &["/proc/self/fd"]),
+        ("grep", &["-E", fields, "/proc/self/status"]),
+        (
+            "cat",
+            &[
+                "/proc/self/limits",
+                "/proc/self/oom_score_adj",
+                "/proc/self/personality",
+            ],
+        ),
+    ];
+    for (program, args) in scripts {
+        let recorded = Launch::new().run(program, args);
+        recorded.assert_same_as(&run(Command::new(program).args(args), b""));
+    }
+}
+
+#[test]
+fn the_program_is_a_member_of_the_tracers_process_group() {
+    if !require(Feature::Root) {
+        return;
+    }
+    // Fields 5 and 6 of stat are the process group and the session.
+    let args = ["-d ", "-f5,6", "/proc/self/stat"];
+    let recorded = Launch::new().run("cut", &args);
+    recorded.assert_same_as(&run(Command::new("cut").args(args), b""));
+}
+
+fn interrupt(signal: Signal, count: &str) {
+    if !require(Feature::Root) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let command = &mut Launch::new().command(&scratch, &target("sigcount"), &[]);
+    let mut tracer = Running::start(command);
+    tracer.wait_for_line("ready");
+    tracer.signal(signal);
+    tracer.wait_for_line(&format!("got {signal}"));
+    let recorded = Recorded::of(tracer.finish(), scratch);
+    assert_eq!(recorded.status.code(), Some(12), "{}", recorded.stderr);
+    assert_eq!(recorded.truth().get(count), 1, "{}", recorded.stderr);
+    let trace = recorded.trace();
+    assert!(
+        !trace.truncated,
+        "the file is cut short:\n{}",
+        recorded.stderr
+    );
+    assert_eq!(trace.calls, 10, "{}", recorded.stderr);
+}
+
+#[test]
+fn sigint_is_forwarded_once() {
+    interrupt(Signal::SIGINT, "interrupts");
+}
+
+#[test]
+fn sigterm_is_forwarded_once() {
+    interrupt(Signal::SIGTERM, "terminations");
+}
+
+#[test]
+fn a_program_that_dies_of_the_forwarded_signal() {
+    if !require(Feature::Root) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let args = ["-c", "echo ready; exec cat"];
+    let mut tracer = Running::start(&mut Launch::new().command(&scratch, Path::new("sh"), &args));
+    tracer.wait_for_line("ready");
+    tracer.signal(Signal::SIGTERM);
+    // Standard input stays open until the program has gone.
+    let ended = tracer.wait();
+    assert_eq!(ended.status.code(), Some(143), "{}", ended.stderr);
+}
+
+/// Presses Ctrl-C on a terminal of the tracer's own.
+#[test]
+fn control_c_reaches_the_program_once() {
+    if !require(Feature::Root) {
+        return;
+    }
+    let terminal = nix::pty::openpty(None, None).expect("a terminal");
+    let (mut keyboard, stdin): (File, OwnedFd) = (terminal.master.into(), terminal.slave);
+    let scratch = Scratch::new();
+    let launch = Launch::new().under(&["setsid", "--ctty", "--wait"]);
+    let command = &mut launch.command(&scratch, &target("sigcount"), &[]);
+    let mut tracer = Running::start_reading(command, Stdio::from(stdin));
+    tracer.wait_for_line("ready");
+    keyboard.write_all(b"\x03").expect("press Ctrl-C");
+    tracer.wait_for_line("got SIGINT");
+    keyboard.write_all(b"go\n").expect("type a line");
+    let recorded = Recorded::of(tracer.finish(), scratch);
+    assert_eq!(recorded.status.code(), Some(12), "{}", recorded.stderr);
+    assert_eq!(recorded.truth().get("interrupts"), 1, "{}", recorded.stderr);
+    assert!(
+        !recorded.trace().truncated,
+        "the file is cut short:\n{}",
+        recorded.stderr
+    );
+}
+
+#[test]
+fn under_sudo_the_program_runs_as_the_invoking_user() {
+    if !require(Feature::Root) {
+        return;
+    }
+    let sudo = || {
+        Launch::new()
+            .env("SUDO_UID", "65534")
+            .env("SUDO_GID", "65534")
+            .env("SUDO_USER", "nobody")
+    };
+    let script = "id -u; id -g; id -G";
+    let recorded = sudo().run("sh", &["-c", script]);
+    assert_eq!(
+        recorded.stdout, b"65534\n65534\n65534\n",
+        "{}",
+        recorded.stderr
+    );
+    let recorded = sudo()
+        .option("--user")
+        .option("root")
+        .run("sh", &["-c", "id -u"]);
+    assert_eq!(recorded.stdout, b"0\n", "{}", recorded.stderr);
+    let recorded = Launch::new()
+        .option("--user")
+        .option("nobody")
+        .run("id", &["-u"]);
+    assert_eq!(recorded.stdout, b"65534\n", "{}", recorded.stderr);
+}
+
+#[test]
+fn a_duration_ends_the_recording_not_the_program() {
+    if !require(Feature::Root) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let launch = Launch::new().option("--duration").option("1s");
+    let mut tracer = Running::start(&mut launch.command(&scratch, &target("worker"), &["100"]));
+    tracer.wait_for_line("ready");
+    tracer.say(b"g");
+    tracer.wait_for_stderr("allocations:");
+    tracer.wait_for_line("working");
+    let recorded = Recorded::of(tracer.finish(), scratch);
+    assert_eq!(recorded.status.code(), Some(11), "{}", recorded.stderr);
+    assert!(!recorded.trace().truncated, "{}", recorded.stderr);
+}

@@ -105,7 +105,7 @@ pub(super) fn suites(workspace: &Workspace, strict: bool) -> Vec<Check> {
     let mut whole = cargo_in(workspace, &test);
     whole
         .args(["--package", "htrace-tests"])
-        .env("HTRACE_BPF", workspace.binary(true));
+        .env("HTRACE_BPF_BIN", workspace.binary(true));
     if !is_root() && find_program("sudo").is_some() {
         // Built as the user, run as root.
         whole.env(

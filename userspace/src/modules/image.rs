@@ -206,6 +206,7 @@ where
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::io::Read as _;
 
     fn image() -> ElfImage {
         let segment = |file_offset, file_size, virtual_address| LoadSegment {
@@ -270,8 +271,8 @@ mod tests {
             flips in proptest::collection::vec((0usize..1024, any::<u8>()), 0..8),
             offset: u64,
         ) {
-            let mut bytes = std::fs::read("/proc/self/exe").unwrap();
-            bytes.truncate(4096);
+            let mut bytes = vec![0; 4096];
+            File::open("/proc/self/exe").unwrap().read_exact(&mut bytes).unwrap();
             for (at, value) in flips {
                 bytes[at] = value;
             }

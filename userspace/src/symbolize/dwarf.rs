@@ -137,11 +137,21 @@ pub fn readable(frames: &mut [Frame], symbol: Option<&str>) {
         let is_full = |name: &str| super::demangle::is_mangled(name);
         match &outermost.function {
             Some(name) if is_full(name) || !is_full(symbol) => {}
-            _ => outermost.function = Some(symbol.to_owned()),
+            Some(_) => outermost.function = Some(without_clone(symbol).to_owned()),
+            None => outermost.function = Some(symbol.to_owned()),
         }
     }
     for frame in frames {
         frame.function = frame.function.take().map(|name| demangle(&name));
+    }
+}
+
+/// Leaves away what compilers append to the symbols of copies of a function (`.constprop.0`), as
+/// debug information does. Two dots in a row are part of a Rust name.
+fn without_clone(symbol: &str) -> &str {
+    match symbol.split_once('.') {
+        Some((function, _)) if !symbol.contains("..") => function,
+        _ => symbol,
     }
 }
 

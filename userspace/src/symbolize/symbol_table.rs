@@ -34,7 +34,7 @@ pub struct Symbol {
     pub binding: Binding,
 }
 
-/// Function symbols, sorted, with one name an address.
+/// Function symbols by ascending address; among aliases the best name comes last.
 #[derive(Clone, Debug, Default)]
 pub struct SymbolTable {
     names: Vec<u8>,
@@ -47,9 +47,12 @@ impl SymbolTable {
     pub fn new(names: Vec<u8>, mut symbols: Vec<Symbol>) -> Self {
         symbols.sort_unstable_by(|left, right| {
             let by_address = left.address.cmp(&right.address);
-            by_address.then_with(|| preference(&names, left).cmp(&preference(&names, right)))
+            by_address.then_with(|| {
+                preference(&names, left)
+                    .cmp(&preference(&names, right))
+                    .reverse()
+            })
         });
-        symbols.dedup_by_key(|symbol| symbol.address);
         symbols.shrink_to_fit();
         Self { names, symbols }
     }
@@ -94,11 +97,19 @@ impl SymbolTable {
     }
 }
 
-/// Sorts aliases: sized before unsized, global before local, few underscores before many.
+/// The best alias has the least: a size, more than one object file that knows it, few underscores
+/// (libc's public names are often the weak ones), and is the stronger definition.
 fn preference<'a>(names: &'a [u8], symbol: &Symbol) -> impl Ord + use<'a> {
     let name = name_at(names, symbol.name);
     let underscores = name.bytes().take_while(|&byte| byte == b'_').count();
-    (symbol.size == 0, Reverse(symbol.binding), underscores, name)
+    let is_local = symbol.binding == Binding::Local;
+    (
+        symbol.size == 0,
+        is_local,
+        underscores,
+        Reverse(symbol.binding),
+        name,
+    )
 }
 
 /// The name at an offset, up to its zero byte or the `@` of a symbol version; empty when there is
@@ -157,10 +168,13 @@ mod tests {
             (0x100, 8, "__libc_malloc", Global),
             (0x100, 8, "malloc@@GLIBC_2.2.5", Global),
             (0x100, 8, "aaa_local", Local),
-            (0x100, 8, "aaa_weak", Weak),
+            (0x100, 8, "zzz_weak", Weak),
             (0x100, 0, "aaa_unsized", Global),
         ]);
         assert_eq!(table.find(0x104), Some("malloc"));
+        assert_eq!(table.address_of("aaa_local"), Some(0x100));
+        let table = self::table(&[(8, 8, "write", Weak), (8, 8, "__write", Global)]);
+        assert_eq!(table.find(8), Some("write"));
     }
 
     #[test]

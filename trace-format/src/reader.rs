@@ -44,13 +44,13 @@ impl std::fmt::Display for Place {
 
 /// Told of fields that could not be read. The record they belong to is still delivered.
 pub trait ProblemSink {
-    /// A field of the line at `place` failed.
-    fn field(&mut self, place: Place, error: FieldError);
+    /// A field of the line at `place`, a record of kind `letter`, failed.
+    fn field(&mut self, place: Place, letter: u8, error: FieldError);
 }
 
 /// Ignores every problem.
 impl ProblemSink for () {
-    fn field(&mut self, _place: Place, _error: FieldError) {}
+    fn field(&mut self, _place: Place, _letter: u8, _error: FieldError) {}
 }
 
 /// What ends reading before the end of the file.
@@ -160,6 +160,14 @@ impl<R: Read> RecordReader<R> {
         self.place
     }
 
+    /// The place of the record that comes next.
+    pub fn next_place(&self) -> Place {
+        Place {
+            line: self.place.line + 1,
+            byte: self.next_byte,
+        }
+    }
+
     /// The file version in force: 0 until a `v` record says otherwise.
     pub fn file_version(&self) -> u32 {
         self.file_version
@@ -246,9 +254,9 @@ impl<R: Read> RecordReader<R> {
         }
         let place = self.place;
         let line = &self.buffer[range.start..range.end];
-        let record = self.parser.parse(line, self.file_version, &mut |error| {
-            problems.field(place, error)
-        });
+        let letter = line.first().copied().unwrap_or_default();
+        let mut on_error = |error| problems.field(place, letter, error);
+        let record = self.parser.parse(line, self.file_version, &mut on_error);
         Ok(Some(record))
     }
 

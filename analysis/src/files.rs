@@ -1,0 +1,48 @@
+//! The door to files: the analysis opens and creates them only through [`Files`], so that it stays
+//! testable and knows no operating system.
+
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+/// Opens inputs and creates outputs.
+pub trait Files {
+    /// Opens `path` for reading; `-` is standard input.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>>;
+
+    /// Creates `path` for writing, or empties it.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn Write>>;
+
+    /// Whether `path` is an ordinary file, of which the size is known.
+    fn is_ordinary(&self, path: &Path) -> bool;
+}
+
+/// The file system, with `-` for standard input.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FileSystem;
+
+impl Files for FileSystem {
+    fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>> {
+        if path == Path::new("-") {
+            return Ok(Box::new(io::stdin()));
+        }
+        let file = std::fs::File::open(path)?;
+        if file.metadata()?.is_dir() {
+            return Err(io::Error::from(io::ErrorKind::IsADirectory));
+        }
+        Ok(Box::new(file))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn Write>> {
+        Ok(Box::new(std::fs::File::create(path)?))
+    }
+
+    fn is_ordinary(&self, path: &Path) -> bool {
+        std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
+    }
+}

@@ -1,0 +1,106 @@
+//! The notes of htrace-bpf's own files, gathered while reading.
+
+use std::collections::BTreeMap;
+
+use htrace_trace_format::{Note, TargetExit};
+
+/// Distinct reasons that are kept; more than any recorder has, so that a hostile file cannot fill
+/// the memory.
+const MOST_REASONS: usize = 256;
+
+/// What a file of ours says beyond heaptrack's format.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Notes {
+    /// Version of htrace-bpf that wrote the file; `None` for other writers.
+    pub version: Option<String>,
+    /// The process that was attached to.
+    pub attached: Option<u32>,
+    /// Wall-clock start, milliseconds since 1970.
+    pub started: Option<u64>,
+    /// Lost events by reason.
+    pub lost: BTreeMap<String, u64>,
+    /// Stacks that end early, by reason.
+    pub stack_ends: BTreeMap<String, u64>,
+    /// How the target ended.
+    pub exit: Option<TargetExit>,
+    /// The recording was finished in order.
+    pub complete: bool,
+}
+
+impl Notes {
+    /// Takes the text behind the `#` of a comment line.
+    pub fn comment(&mut self, comment: &[u8]) {
+        match Note::parse(comment) {
+            Some(Note::Version(version)) => self.version = Some(version.into()),
+            Some(Note::Attached(pid)) => self.attached = Some(pid),
+            Some(Note::Started(milliseconds)) => self.started = Some(milliseconds),
+            Some(Note::Lost { reason, count }) => add(&mut self.lost, reason, count),
+            Some(Note::StackEnd { reason, count }) => add(&mut self.stack_ends, reason, count),
+            Some(Note::Exit(exit)) => self.exit = Some(exit),
+            Some(Note::Complete) => self.complete = true,
+            Some(Note::Other { .. }) | None => {}
+        }
+    }
+
+    /// Whether the file is ours and lacks its end.
+    #[must_use]
+    pub fn cut_short(&self) -> bool {
+        self.version.is_some() && !self.complete
+    }
+
+    /// Events lost for any reason.
+    #[must_use]
+    pub fn lost_events(&self) -> u64 {
+        self.lost
+            .values()
+            .fold(0, |sum, &count| sum.saturating_add(count))
+    }
+}
+
+fn add(counts: &mut BTreeMap<String, u64>, reason: &str, count: u64) {
+    if let Some(known) = counts.get_mut(reason) {
+        *known = known.saturating_add(count);
+    } else if counts.len() < MOST_REASONS {
+        counts.insert(reason.into(), count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notes(comments: &[&str]) -> Notes {
+        let mut notes = Notes::default();
+        comments
+            .iter()
+            .for_each(|comment| notes.comment(comment.as_bytes()));
+        notes
+    }
+
+    #[test]
+    fn counts_of_a_reason_add_up() {
+        let notes = notes(&[
+            " htrace-bpf: lost ring-full 3",
+            " htrace-bpf: lost ring-full 4",
+            " htrace-bpf: lost pending-full 1",
+        ]);
+        assert_eq!(notes.lost["ring-full"], 7);
+        assert_eq!(notes.lost_events(), 8);
+    }
+
+    #[test]
+    fn only_a_file_of_ours_can_lack_its_end_mark() {
+        assert!(!notes(&[" strings: 3"]).cut_short());
+        assert!(notes(&[" htrace-bpf: version 0.1.0"]).cut_short());
+        assert!(!notes(&[" htrace-bpf: version 0.1.0", " htrace-bpf: complete"]).cut_short());
+    }
+
+    #[test]
+    fn the_number_of_reasons_is_bounded() {
+        let mut notes = Notes::default();
+        for number in 0..1000 {
+            notes.comment(format!(" htrace-bpf: lost r{number} 1").as_bytes());
+        }
+        assert_eq!(notes.lost.len(), MOST_REASONS);
+    }
+}

@@ -1,0 +1,316 @@
+//! The command line of `report`: heaptrack_print's options and ours.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use anyhow::bail;
+use htrace_analysis::CostKind;
+use htrace_analysis::report::{ReportOptions as Sections, Style};
+use htrace_analysis::request::{Request, Suppressions};
+
+/// Print what a heap trace adds up to: who allocates most, at the peak, temporarily, and what
+/// leaks.
+#[derive(Debug, clap::Parser)]
+#[command(name = "htrace-bpf report")]
+pub struct ReportOptions {
+    /// The trace: zstd, gzip or plain, by content; - reads standard input.
+    #[arg(value_name = "FILE")]
+    positional: Option<PathBuf>,
+    /// The trace, as an option.
+    #[arg(short, long)]
+    file: Option<PathBuf>,
+    /// Shorten template identifiers.
+    #[arg(short = 't', long, value_name = "BOOL", default_value = "1", value_parser = parse_bool, require_equals = true, action = clap::ArgAction::Set)]
+    shorten_templates: bool,
+    /// Merge backtraces by the function that allocates.
+    #[arg(short = 'm', long, value_name = "BOOL", default_value = "1", value_parser = parse_bool, require_equals = true, action = clap::ArgAction::Set)]
+    merge_backtraces: bool,
+    /// Print the backtraces that held most memory at the peak.
+    #[arg(short = 'p', long, value_name = "BOOL", default_value = "1", value_parser = parse_bool, require_equals = true, action = clap::ArgAction::Set)]
+    print_peaks: bool,
+    /// Print the backtraces that allocate most often.
+    #[arg(short = 'a', long, value_name = "BOOL", default_value = "1", value_parser = parse_bool, require_equals = true, action = clap::ArgAction::Set)]
+    print_allocators: bool,
+    /// Print the backtraces of most temporary allocations.
+    #[arg(short = 'T', long, value_name = "BOOL", default_value = "1", value_parser = parse_bool, require_equals = true, action = clap::ArgAction::Set)]
+    print_temporary: bool,
+    /// Print the backtraces of memory that was never freed.
+    #[arg(short = 'l', long, value_name = "BOOL", default_value = "0", value_parser = parse_bool, require_equals = true, action = clap::ArgAction::Set)]
+    print_leaks: bool,
+    /// Entries of a ranking.
+    #[arg(
+        short = 'n',
+        long,
+        alias = "top",
+        value_name = "N",
+        default_value = "10",
+        require_equals = true
+    )]
+    peak_limit: u64,
+    /// Backtraces of a merged entry.
+    #[arg(
+        short = 's',
+        long,
+        value_name = "N",
+        default_value = "5",
+        require_equals = true
+    )]
+    sub_peak_limit: u64,
+    /// Write a histogram of allocation sizes to this file.
+    #[arg(short = 'H', long, value_name = "PATH")]
+    print_histogram: Option<PathBuf>,
+    /// Write folded stacks for flame graphs to this file.
+    #[arg(short = 'F', long, value_name = "PATH")]
+    print_flamegraph: Option<PathBuf>,
+    /// The cost of folded stacks: allocations, temporary, leaked or peak.
+    #[arg(long, value_name = "COST", default_value = "allocations", value_parser = parse_cost)]
+    flamegraph_cost_type: CostKind,
+    /// Only backtraces through functions whose name contains TEXT.
+    #[arg(long, value_name = "TEXT")]
+    filter_bt_function: Option<String>,
+    /// Only backtraces through modules whose path contains TEXT.
+    #[arg(long, value_name = "TEXT")]
+    filter_module: Option<String>,
+    /// Leave out ranking entries that cost less.
+    #[arg(long, value_name = "COST", default_value = "0")]
+    min_cost: u64,
+    /// A file of leak suppressions, one `leak:PATTERN` a line.
+    #[arg(long, value_name = "PATH")]
+    suppressions: Option<PathBuf>,
+    /// Ignore suppressions that the target has embedded.
+    #[arg(long)]
+    disable_embedded_suppressions: bool,
+    /// Ignore suppressions for leaks of system libraries.
+    #[arg(long)]
+    disable_builtin_suppressions: bool,
+    /// Print what was suppressed by which pattern.
+    #[arg(long, value_name = "BOOL", default_value = "0", value_parser = parse_bool, require_equals = true, action = clap::ArgAction::Set)]
+    print_suppressions: bool,
+    /// Refuse a damaged or truncated file instead of reporting what could be read.
+    #[arg(long)]
+    strict: bool,
+}
+
+impl ReportOptions {
+    /// What the options ask for.
+    ///
+    /// # Errors
+    /// When there is no file, or two.
+    pub fn into_request(self) -> anyhow::Result<Request> {
+        let file = match (self.positional, self.file) {
+            (Some(file), None) | (None, Some(file)) => file,
+            (None, None) => bail!("no trace given; try: htrace-bpf report FILE"),
+            (Some(one), Some(two)) => {
+                bail!("two traces given: {} and {}", one.display(), two.display())
+            }
+        };
+        Ok(Request {
+            file,
+            report: Sections {
+                style: Style::Mended,
+                merge: self.merge_backtraces,
+                shorten_templates: self.shorten_templates,
+                allocators: self.print_allocators,
+                peaks: self.print_peaks,
+                leaks: self.print_leaks,
+                temporary: self.print_temporary,
+                peak_limit: self.peak_limit,
+                sub_peak_limit: self.sub_peak_limit,
+                suppressions: self.print_suppressions,
+                min_cost: self.min_cost,
+            },
+            histogram: self.print_histogram,
+            flamegraph: self.print_flamegraph,
+            flamegraph_cost: self.flamegraph_cost_type,
+            filter_function: self.filter_bt_function,
+            filter_module: self.filter_module,
+            suppressions: Suppressions {
+                file: self.suppressions,
+                embedded: !self.disable_embedded_suppressions,
+                builtin: !self.disable_builtin_suppressions,
+            },
+            strict: self.strict,
+        })
+    }
+}
+
+/// The words that heaptrack_print takes for yes and no, in any case.
+fn parse_bool(word: &str) -> Result<bool, String> {
+    match word.to_ascii_lowercase().as_str() {
+        "1" | "on" | "yes" | "true" => Ok(true),
+        "0" | "off" | "no" | "false" => Ok(false),
+        _ => Err("valid choices are 'on|off', 'yes|no', '1|0' and 'true|false'".into()),
+    }
+}
+
+fn parse_cost(word: &str) -> Result<CostKind, String> {
+    CostKind::from_name(word)
+        .ok_or_else(|| "valid choices are allocations, temporary, leaked and peak".into())
+}
+
+/// An option whose value may be left out.
+struct OptionalValue {
+    letter: u8,
+    name: &'static str,
+    /// The value when none is given.
+    default: &'static str,
+}
+
+const OPTIONAL_VALUES: [OptionalValue; 9] = [
+    OptionalValue {
+        letter: b't',
+        name: "shorten-templates",
+        default: "1",
+    },
+    OptionalValue {
+        letter: b'm',
+        name: "merge-backtraces",
+        default: "1",
+    },
+    OptionalValue {
+        letter: b'p',
+        name: "print-peaks",
+        default: "1",
+    },
+    OptionalValue {
+        letter: b'a',
+        name: "print-allocators",
+        default: "1",
+    },
+    OptionalValue {
+        letter: b'T',
+        name: "print-temporary",
+        default: "1",
+    },
+    OptionalValue {
+        letter: b'l',
+        name: "print-leaks",
+        default: "1",
+    },
+    OptionalValue {
+        letter: b'n',
+        name: "peak-limit",
+        default: "10",
+    },
+    OptionalValue {
+        letter: b's',
+        name: "sub-peak-limit",
+        default: "5",
+    },
+    OptionalValue {
+        letter: 0,
+        name: "print-suppressions",
+        default: "1",
+    },
+];
+
+/// Gives every option with an optional value its value, as `--name=value`: the one attached, else
+/// the next word if it can be one, else the default. So `-l FILE` reads as people mean it, where
+/// heaptrack_print takes FILE for the value of `-l`.
+#[must_use]
+pub fn with_values(words: Vec<OsString>) -> Vec<OsString> {
+    let mut rewritten = Vec::with_capacity(words.len());
+    let mut words = words.into_iter().peekable();
+    while let Some(word) = words.next() {
+        if word == "--" {
+            rewritten.push(word);
+            rewritten.extend(words);
+            break;
+        }
+        let Some((option, attached)) = optional_value(&word) else {
+            rewritten.push(word);
+            continue;
+        };
+        let value = attached
+            .or_else(|| words.next_if(|next| can_be_value(option, next)))
+            .unwrap_or_else(|| option.default.into());
+        let mut whole = OsString::from(format!("--{}=", option.name));
+        whole.push(value);
+        rewritten.push(whole);
+    }
+    rewritten
+}
+
+/// The option that `word` names, and the value attached to it (`-l1`, `--print-leaks=1`).
+fn optional_value(word: &OsStr) -> Option<(&'static OptionalValue, Option<OsString>)> {
+    let word = word.to_str()?;
+    if let Some(long) = word.strip_prefix("--") {
+        let (name, value) = match long.split_once('=') {
+            Some((name, value)) => (name, Some(value.into())),
+            None => (long, None),
+        };
+        let option = OPTIONAL_VALUES.iter().find(|option| option.name == name)?;
+        return Some((option, value));
+    }
+    let (&letter, value) = word.strip_prefix('-')?.as_bytes().split_first()?;
+    let option = OPTIONAL_VALUES
+        .iter()
+        .find(|option| option.letter == letter && letter.is_ascii())?;
+    let value = word
+        .get(word.len() - value.len()..)
+        .filter(|value| !value.is_empty());
+    Some((option, value.map(OsString::from)))
+}
+
+fn can_be_value(option: &OptionalValue, word: &OsStr) -> bool {
+    let Some(word) = word.to_str() else {
+        return false;
+    };
+    if option.name.ends_with("limit") {
+        word.parse::<u64>().is_ok()
+    } else {
+        parse_bool(word).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    fn parse(line: &str) -> ReportOptions {
+        let words = with_values(line.split(' ').map(OsString::from).collect());
+        ReportOptions::try_parse_from(std::iter::once("report".into()).chain(words)).unwrap()
+    }
+
+    #[test]
+    fn leaks_are_asked_for_in_every_way_that_people_write() {
+        for line in [
+            "-l 1 f",
+            "-l1 f",
+            "--print-leaks=1 f",
+            "--print-leaks f",
+            "-l f",
+            "f -l",
+            "f -l yes",
+        ] {
+            let options = parse(line);
+            assert!(options.print_leaks, "{line}");
+            assert_eq!(options.positional, Some("f".into()), "{line}");
+        }
+        assert!(!parse("-l 0 f").print_leaks);
+        assert!(!parse("-l0 -f f").print_leaks);
+    }
+
+    #[test]
+    fn limits_take_numbers_and_leave_files_alone() {
+        assert_eq!(parse("-n3 -s 7 f").peak_limit, 3);
+        assert_eq!(parse("-n 3 -s 7 f").sub_peak_limit, 7);
+        assert_eq!(parse("-n f").peak_limit, 10);
+        assert_eq!(parse("--top=4 f").peak_limit, 4);
+    }
+
+    #[test]
+    fn words_behind_a_double_dash_are_no_options() {
+        assert_eq!(with_values(vec!["--".into(), "-l".into()]), ["--", "-l"]);
+        assert_eq!(parse("-- -l").positional, Some("-l".into()));
+    }
+
+    #[test]
+    fn exactly_one_file_is_needed() {
+        assert!(parse("a").into_request().is_ok());
+        assert!(parse("-f a").into_request().is_ok());
+        assert!(parse("-f a b").into_request().is_err());
+        assert!(parse("-l").into_request().is_err());
+    }
+}

@@ -1,22 +1,24 @@
 //! Child processes whose moments are known: wait for a line, say a byte, take
 //! the rest of the output.
 //!
-//! A watchdog kills a child that outlives [`PATIENCE`], so that a hang becomes
-//! a failure with its standard error shown.
+//! Each child leads a process group of its own. A watchdog kills the group of a
+//! child that outlives [`PATIENCE`], so that a hang becomes a failure with its
+//! standard error shown; a child that a failing test drops is killed with its
+//! group as well, so that nothing is left behind.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
 /// How long any child of a test may live. No test measures time; this only
 /// bounds a hang.
-const PATIENCE: Duration = Duration::from_secs(240);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A child with its three streams held by the test. Standard error is drained
 /// by a thread from the start, so no child ever blocks on it.
@@ -58,7 +60,8 @@ impl Running {
         command
             .stdin(stdin)
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+            .stderr(Stdio::piped())
+            .process_group(0);
         let mut child = command
             .spawn()
             .unwrap_or_else(|e| panic!("cannot run {command:?}: {e}"));
@@ -153,25 +156,43 @@ impl Running {
     /// Takes the rest of the output and waits, with standard input still open.
     pub fn wait(mut self) -> Ended {
         let stdin = self.child.stdin.take();
+        let mut stdout = std::mem::take(&mut self.seen);
         self.stdout
-            .read_to_end(&mut self.seen)
+            .read_to_end(&mut stdout)
             .expect("read a child's output");
         let status = self.child.wait().expect("wait for a child");
         drop(stdin);
         let stderr = self.stderr.take().expect("stderr is held until the end");
         Ended {
             status,
-            stdout: self.seen,
+            stdout,
             stderr: stderr.rest(),
         }
     }
 
+    fn kill_group(&self) {
+        let _ = killpg(
+            Pid::from_raw(self.child.id().cast_signed()),
+            Signal::SIGKILL,
+        );
+    }
+
     fn last_words(&mut self) -> String {
-        let _ = self.child.kill();
+        self.kill_group();
         let status = self.child.wait();
         let stderr = self.stderr.take().map(Stderr::rest).unwrap_or_default();
         let stdout = String::from_utf8_lossy(&self.seen).into_owned();
         format!("\nstatus: {status:?}\nstdout:\n{stdout}\nstderr:\n{stderr}")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Whoever waited took standard error along.
+        if self.stderr.is_some() {
+            self.kill_group();
+            let _ = self.child.wait();
+        }
     }
 }
 
@@ -216,14 +237,13 @@ pub fn run(command: &mut Command, stdin: &[u8]) -> Ended {
     running.finish()
 }
 
-/// Kills the process when the returned sender is still there after
-/// [`PATIENCE`]. The process must be reaped only after the sender is dropped,
-/// or be certain to have ended before.
-fn watch(pid: Pid) -> Sender<()> {
+/// Kills the process group when the returned sender is still there after
+/// [`PATIENCE`].
+fn watch(group: Pid) -> Sender<()> {
     let (sender, receiver) = channel::<()>();
     std::thread::spawn(move || {
         if receiver.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            let _ = kill(pid, Signal::SIGKILL);
+            let _ = killpg(group, Signal::SIGKILL);
         }
     });
     sender

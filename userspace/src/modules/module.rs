@@ -150,7 +150,8 @@ impl Module {
     /// The bytes. A file that had to be closed for lack of descriptors is opened again.
     ///
     /// # Errors
-    /// When there is nothing to read, or when the file is no longer to be had unchanged.
+    /// When there is nothing to read, or when the file is no longer to be had unchanged: it was
+    /// overwritten in place, or closed and then replaced.
     pub fn content(&self) -> Result<ModuleContent, OpenError> {
         match &self.source {
             Source::File(source) => source.open(&self.image).map(ModuleContent::File),
@@ -163,7 +164,7 @@ impl Module {
 impl FileSource {
     fn open(&self, image: &ElfImage) -> Result<Arc<File>, OpenError> {
         if let Some(file) = self.pool.get(&self.version) {
-            return Ok(file);
+            return self.check_unchanged(file);
         }
         let request = OpenRequest {
             mapping: &self.mapping,
@@ -176,6 +177,18 @@ impl FileSource {
             return Err(OpenError::Replaced { path: opened.path });
         }
         Ok(self.pool.insert(self.version, opened.file, true))
+    }
+
+    /// Refuses a file that was overwritten in place: its names would be another build's.
+    fn check_unchanged(&self, file: Arc<File>) -> Result<Arc<File>, OpenError> {
+        if FileVersion::of(&file).is_ok_and(|version| version == self.version) {
+            return Ok(file);
+        }
+        let path = match &self.mapping.name {
+            MappedName::File { path, .. } => path.clone(),
+            MappedName::Special(_) | MappedName::Anonymous => PathBuf::new(),
+        };
+        Err(OpenError::Replaced { path })
     }
 }
 

@@ -5,6 +5,7 @@
 //! never reused, so that what was looked up before stays true. Mappings that went away are
 //! remembered for a while, for events that were under way.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use rustc_hash::FxHashMap;
 use super::image::ElfImage;
 use super::maps::{self, Device, MappedName, MapsEntry};
 use super::module::{FileSource, Module, ModuleId, ModuleKind, Source};
-use super::opener::{ModuleOpener, OpenRequest, OpenedFile, Verification};
+use super::opener::{ModuleOpener, OpenError, OpenRequest, OpenedFile, Verification};
 use super::pool::{FilePool, FileVersion};
 
 /// How many mappings that went away are remembered.
@@ -119,6 +120,9 @@ pub struct ModuleTable {
 }
 
 impl ModuleTable {
+    /// So many descriptors leave room for everything else under the usual limit of 1,024.
+    pub const DEFAULT_OPEN_FILES: usize = 256;
+
     /// An empty table that keeps at most `max_open_files` descriptors.
     #[must_use]
     pub fn new(opener: Arc<dyn ModuleOpener>, max_open_files: usize) -> Self {
@@ -319,11 +323,15 @@ impl ModuleTable {
             verification,
         } = match self.opener.open(request) {
             Ok(opened) => opened,
+            Err(error @ (OpenError::NotRegular { .. } | OpenError::NoFile)) => {
+                tracing::debug!("{error}");
+                return None;
+            }
             Err(error) => {
                 self.warn(&format!(
-                    "no names for what {:?} does: {error}; \
+                    "no names for what {} does: {error}; \
                      run with CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE to read it nevertheless",
-                    request.mapping.name
+                    name_of(request.mapping)
                 ));
                 return None;
             }
@@ -404,6 +412,14 @@ fn unreadable(id: ModuleId, path: &Path) -> Module {
         kind: ModuleKind::Unknown,
         image: ElfImage::default(),
         source: Source::Nothing,
+    }
+}
+
+fn name_of(entry: &MapsEntry) -> Cow<'_, str> {
+    match &entry.name {
+        MappedName::File { path, .. } => path.to_string_lossy(),
+        MappedName::Special(name) => Cow::Borrowed(name),
+        MappedName::Anonymous => Cow::Borrowed("memory without a file"),
     }
 }
 

@@ -129,6 +129,42 @@ fn a_file_that_is_really_called_deleted_is_had() {
 }
 
 #[test]
+fn a_program_under_another_root_is_seen_by_its_own_path() {
+    let directory = tempfile::tempdir().unwrap();
+    compile(
+        directory.path(),
+        "symbolize.cpp",
+        "p",
+        &["-O2", "-g", "-static"],
+    );
+    let mut command = Command::new("chroot");
+    command.arg(directory.path()).arg("/p");
+    let allowed = Command::new("chroot").args(["/", "true"]).status();
+    if !allowed.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no right to change the root directory");
+        return;
+    }
+    for restricted in [false, true] {
+        let mut check = || {
+            let mut traced = Traced::start_command(&mut command);
+            let line = traced.line("c");
+            assert_eq!(traced.innermost("c"), (Some("f".to_owned()), Some(line)));
+            let module = traced
+                .table
+                .locate(traced.places["c"].address)
+                .unwrap()
+                .module;
+            assert_eq!(traced.table.module(module).unwrap().path(), Path::new("/p"));
+        };
+        if restricted {
+            without_map_files(check)
+        } else {
+            check()
+        }
+    }
+}
+
+#[test]
 fn a_program_and_debug_file_that_only_its_own_mount_namespace_has_are_found_there() {
     let unshare = Command::new("unshare").args(["--mount", "true"]).status();
     if !unshare.is_ok_and(|status| status.success()) {

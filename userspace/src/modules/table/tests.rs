@@ -1,7 +1,6 @@
 //! The table without processes: files that the tests write, opened by path.
 
 use super::*;
-use crate::modules::opener::OpenError;
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::fs::File;
@@ -237,7 +236,7 @@ fn ten_thousand_modules_keep_few_files_open_and_all_can_be_read() {
         let module = fixture.table.module(location.module).unwrap();
         assert_eq!(module.name(), format!("/lib/{index}.so"));
     }
-    // Files written last have not changed since they were opened, so they open again.
+    // The file was closed long ago and has not changed since it was opened, so it opens again.
     let module = fixture.table.modules().last().unwrap();
     assert!(module.content().is_ok());
     assert!(fixture.table.pool.len() <= 16);
@@ -259,6 +258,16 @@ fn a_file_that_was_closed_and_replaced_is_refused_not_mistaken() {
         .content()
         .unwrap();
     fixture.write("/a.so", "other", 0x9000);
+    assert!(matches!(module.content(), Err(OpenError::Replaced { .. })));
+}
+
+#[test]
+fn a_file_that_was_overwritten_in_place_is_refused() {
+    let mut fixture = Fixture::new(&[("/a.so", 0)], 8);
+    fixture.table.update(b"1000-2000 r-xp 0 8:1 5 /a.so\n");
+    let module = Arc::clone(&fixture.table.modules()[0]);
+    assert!(module.content().is_ok());
+    std::fs::write(fixture.directory.path().join("0"), "something else").unwrap();
     assert!(matches!(module.content(), Err(OpenError::Replaced { .. })));
 }
 

@@ -124,6 +124,12 @@ impl Builder {
         self.irregular
     }
 
+    /// Whether this is the second pass.
+    #[must_use]
+    pub fn is_second_pass(&self) -> bool {
+        self.pass == Pass::Second
+    }
+
     /// Gets ready for the second pass over the same file.
     pub fn start_second_pass(&mut self) {
         let total = self.accounting.total();

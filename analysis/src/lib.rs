@@ -13,11 +13,14 @@
 pub mod accounting;
 pub mod builder;
 pub mod cost;
+pub mod diff;
+pub mod drop_in;
 pub mod files;
 pub mod filter;
 pub mod folded;
 pub mod histogram;
 pub mod load;
+pub mod massif;
 pub mod merge;
 pub mod notes;
 pub mod number_format;

@@ -1,7 +1,8 @@
 //! What is needed of an ELF file to place an address in it: load segments and build id.
 //!
-//! Reads the program headers only, which are also what the kernel went by; section headers may be
-//! missing or lie. A file that is no ELF file has an empty image.
+//! Reads the program headers, which are also what the kernel went by; section headers may be
+//! missing or lie. Only for a file without load segments, as `dwz` makes them, they give the build
+//! id. A file that is no ELF file has an empty image.
 
 use std::fmt;
 use std::fs::File;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use object::Endianness;
 use object::elf::{FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PT_LOAD, PT_NOTE};
-use object::read::elf::{FileHeader, ProgramHeader as _};
+use object::read::elf::{FileHeader, NoteIterator, ProgramHeader as _, SectionHeader as _};
 use object::read::{FileKind, ReadCache, ReadRef};
 
 use super::positioned::PositionedFile;
@@ -178,6 +179,9 @@ where
             _ => {}
         }
     }
+    if image.segments.is_empty() {
+        image.build_id = section_build_id(header, endian, data);
+    }
     Some(image)
 }
 
@@ -193,7 +197,26 @@ where
     if program_header.p_filesz(endian).into() > MAX_NOTES {
         return None;
     }
-    let mut notes = program_header.notes(endian, data).ok()??;
+    find_build_id(program_header.notes(endian, data).ok()??, endian)
+}
+
+fn section_build_id<'data, Elf, R>(header: &Elf, endian: Endianness, data: R) -> Option<BuildId>
+where
+    Elf: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let sections = header.sections(endian, data).ok()?;
+    let (_, section) = sections.section_by_name(endian, b".note.gnu.build-id")?;
+    if section.sh_size(endian).into() > MAX_NOTES {
+        return None;
+    }
+    find_build_id(section.notes(endian, data).ok()??, endian)
+}
+
+fn find_build_id<Elf>(mut notes: NoteIterator<'_, Elf>, endian: Endianness) -> Option<BuildId>
+where
+    Elf: FileHeader<Endian = Endianness>,
+{
     while let Ok(Some(note)) = notes.next() {
         if note.n_type(endian) == NT_GNU_BUILD_ID && note.name() == object::elf::ELF_NOTE_GNU {
             return BuildId::new(note.desc());

@@ -1,117 +1,113 @@
-//! Asks blazesym about one file with debug information.
+//! The debug information of one file.
 //!
-//! Each file has a blazesym of its own, so that it can be let go of alone. blazesym maps the file
-//! and is not proof against malformed debug information: a panic of its counts as an error, after
-//! which it is not asked again. Its demangling and its search for other files are not used: see
-//! [`super::demangle`] and [`super::debug_file`].
+//! blazesym reads it, one instance a file, so that each can be let go of alone. Of a file that
+//! shares descriptions with others through a `dwz` file it would give inlined functions without
+//! names, as blazesym 0.2.7 follows no references into that; [`super::alternate`] reads those.
 //!
-//! Of a `dwz` file blazesym 0.2.7 reads strings, but follows no references into it: an inlined
-//! function whose description was moved there has a place and no name.
+//! Neither is proof against malformed debug information: a panic counts as an error, after which
+//! the file is not asked again. blazesym also maps the file, and so ends this process when
+//! somebody cuts the file short meanwhile. Its demangling and its search for other files are not
+//! used: see [`super::demangle`] and [`super::debug_file`].
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::symlink;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer};
 
-use super::debug_file::DebugFile;
+use super::alternate::AlternateDwarf;
 use super::demangle::demangle;
 use super::frame::{Frame, source_path};
-use crate::modules::BuildId;
 
 /// The debug information of one file.
 pub struct DwarfFile {
+    reader: Reader,
+}
+
+enum Reader {
+    Blazesym(Box<BlazesymFile>),
+    Alternate(Box<AlternateDwarf>),
+}
+
+struct BlazesymFile {
     blazesym: Symbolizer,
     source: Source<'static>,
     /// blazesym opens the file at the first question; until then the descriptor has to stay.
-    unopened: Option<Unopened>,
-}
-
-/// What has to be there while blazesym opens its files.
-struct Unopened {
-    _file: Arc<File>,
-    _alternate: Option<AlternateDirectory>,
-}
-
-/// A directory in which blazesym finds the `dwz` file by its build id.
-struct AlternateDirectory {
-    directory: tempfile::TempDir,
-    _file: Arc<File>,
+    unopened: Option<Arc<File>>,
 }
 
 impl DwarfFile {
-    /// Prepares to read a file; its `dwz` file, if it needs one and one was found, comes along.
+    /// Prepares to read a file that is complete in itself.
     #[must_use]
-    pub fn new(file: &Arc<File>, alternate: Option<(&BuildId, &DebugFile)>) -> Self {
-        let alternate = alternate.and_then(|(build_id, file)| alternate_directory(build_id, file));
-        let directories: Vec<PathBuf> = alternate
-            .iter()
-            .map(|alternate| alternate.directory.path().to_owned())
-            .collect();
+    pub fn new(file: &Arc<File>) -> Self {
+        let no_directories: [&Path; 0] = [];
         let blazesym = Symbolizer::builder()
             .enable_auto_reload(false)
             .enable_demangling(false)
-            .set_debug_dirs(Some(directories))
+            .set_debug_dirs(Some(no_directories))
             .build();
+        let source = Source::Elf(Elf::new(format!("/proc/self/fd/{}", file.as_raw_fd())));
+        let unopened = Some(Arc::clone(file));
         Self {
-            blazesym,
-            source: Source::Elf(Elf::new(descriptor_path(file))),
-            unopened: Some(Unopened {
-                _file: Arc::clone(file),
-                _alternate: alternate,
-            }),
+            reader: Reader::Blazesym(Box::new(BlazesymFile {
+                blazesym,
+                source,
+                unopened,
+            })),
         }
     }
 
+    /// Reads a file and the `dwz` file that it needs.
+    ///
+    /// # Errors
+    /// When one of them cannot be read; the text says why.
+    pub fn with_alternate(file: &Arc<File>, alternate: &Arc<File>) -> Result<Self, String> {
+        let dwarf = catching(|| AlternateDwarf::read(file, alternate))?;
+        Ok(Self {
+            reader: Reader::Alternate(Box::new(dwarf)),
+        })
+    }
+
     /// The frames at a virtual address, innermost first; none when the file does not know it.
-    /// The last frame is the function that the code is in, perhaps without a name.
+    /// The last frame is the function that the code is in, perhaps without a name. Names are
+    /// mangled, see [`readable`].
     ///
     /// # Errors
     /// When the file cannot be read or its debug information is broken; the text says how. The
     /// file should not be asked again then.
     pub fn frames(&mut self, virtual_address: u64) -> Result<Vec<Frame>, String> {
-        // blazesym computes the address behind.
+        // Both compute the address behind.
         if virtual_address == u64::MAX {
             return Ok(Vec::new());
         }
-        let input = Input::VirtOffset(virtual_address);
-        let (blazesym, source) = (&self.blazesym, &self.source);
-        // What may be left inconsistent is inside of blazesym, and the caller lets go of it.
-        let answer = catch_unwind(AssertUnwindSafe(|| {
-            let symbolized = blazesym.symbolize_single(source, input)?;
-            Ok::<_, blazesym::Error>(symbolized.as_sym().map(frames_of).unwrap_or_default())
-        }));
-        self.unopened = None;
-        match answer {
-            Ok(answer) => answer.map_err(|error| format!("{error:#}")),
-            Err(_) => Err("its debug information is malformed".to_owned()),
+        match &mut self.reader {
+            Reader::Blazesym(reader) => reader.frames(virtual_address),
+            Reader::Alternate(reader) => catching(|| reader.frames(virtual_address)),
         }
     }
 }
 
-fn descriptor_path(file: &File) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+impl BlazesymFile {
+    fn frames(&mut self, virtual_address: u64) -> Result<Vec<Frame>, String> {
+        let answer = catching(|| {
+            let input = Input::VirtOffset(virtual_address);
+            let symbolized = self.blazesym.symbolize_single(&self.source, input);
+            let symbolized = symbolized.map_err(|error| format!("{error:#}"))?;
+            Ok(symbolized.as_sym().map(frames_of).unwrap_or_default())
+        });
+        self.unopened = None;
+        answer
+    }
 }
 
-fn alternate_directory(build_id: &BuildId, alternate: &DebugFile) -> Option<AlternateDirectory> {
-    let directory = tempfile::tempdir().ok()?;
-    let name = build_id.to_string();
-    let (first, rest) = name.split_at_checked(2)?;
-    let parent = directory.path().join(".build-id").join(first);
-    std::fs::create_dir_all(&parent).ok()?;
-    symlink(
-        descriptor_path(&alternate.file),
-        parent.join(format!("{rest}.debug")),
-    )
-    .ok()?;
-    Some(AlternateDirectory {
-        directory,
-        _file: Arc::clone(&alternate.file),
-    })
+/// Turns a panic into an error. What it may leave inconsistent is inside of the reader, and
+/// whoever gets an error lets go of that.
+fn catching<T>(action: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let malformed = |_| Err("its debug information is malformed".to_owned());
+    catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(malformed)
 }
 
 /// blazesym gives the function first and what is inlined from the outside in.
@@ -124,7 +120,7 @@ fn frames_of(symbol: &Sym<'_>) -> Vec<Frame> {
     frames
 }
 
-/// Names stay mangled here for the outermost frame's sake, see [`readable`].
+/// Names stay mangled here for the outermost frame's sake.
 fn frame(name: &str, code: Option<&CodeInfo<'_>>) -> Frame {
     Frame {
         function: (!name.is_empty()).then(|| name.to_owned()),
@@ -193,6 +189,7 @@ mod tests {
     #[test]
     fn what_is_no_elf_file_is_an_error() {
         let file = Arc::new(tempfile::tempfile().unwrap());
-        assert!(DwarfFile::new(&file, None).frames(0x1000).is_err());
+        assert!(DwarfFile::new(&file).frames(0x1000).is_err());
+        assert!(DwarfFile::with_alternate(&file, &file).is_err());
     }
 }

@@ -9,6 +9,7 @@
 //! symbolized. Nothing here fails a recording: what cannot be read costs names, and is said once.
 //! Debug information servers are never asked; a look-up must not wait for a network.
 
+pub mod alternate;
 pub mod debug_file;
 pub mod demangle;
 pub mod dwarf;

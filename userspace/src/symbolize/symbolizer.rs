@@ -118,7 +118,10 @@ impl Loaded {
         };
         dwarf.frames(address).unwrap_or_else(|cause| {
             self.dwarf = None;
-            warnings.warn(module, &format!("no lines: {cause}; build it anew"));
+            warnings.warn(
+                module,
+                &format!("no lines from here on: {cause}; build it anew"),
+            );
             Vec::new()
         })
     }
@@ -212,22 +215,21 @@ fn open_dwarf(
         return None;
     }
     let Some(link) = &sections.alternate_link else {
-        return Some(DwarfFile::new(&file.file, None));
+        return Some(DwarfFile::new(&file.file));
     };
     let places = debug_file::alternate_candidates(&file.path, link);
-    let alternate = finder.find(&places, &mut Vec::new());
-    if alternate.is_none() {
+    let Some(alternate) = finder.find(&places, &mut Vec::new()) else {
         let path = link.path.display();
         let remedy = "install the whole debug package";
         warnings.warn(
             module,
             &format!("some names and lines are missing: no {path}; {remedy}"),
         );
-    }
-    Some(DwarfFile::new(
-        &file.file,
-        alternate.as_ref().map(|found| (&link.build_id, found)),
-    ))
+        return Some(DwarfFile::new(&file.file));
+    };
+    DwarfFile::with_alternate(&file.file, &alternate.file)
+        .map_err(|cause| warnings.warn(module, &format!("no lines: {cause}")))
+        .ok()
 }
 
 fn tables(
@@ -239,9 +241,7 @@ fn tables(
     let mini = own.mini_debug_info.as_deref().and_then(|packed| {
         let unpacked = mini_debug_info::symbols(packed);
         unpacked
-            .map_err(|cause| {
-                warnings.warn(module, &format!("some names are missing: {cause}; none"))
-            })
+            .map_err(|cause| warnings.warn(module, &format!("some names are missing: {cause}")))
             .ok()
     });
     let debug = debug.map(|debug| debug.symbols);

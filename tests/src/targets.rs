@@ -28,24 +28,34 @@ const PLAIN: &[&str] = &[
 ];
 
 const RECIPES: &[Recipe] = &[
+    c("chains", "chains.c"),
     c("counts", "counts.c"),
+    c("deep", "deep.c"),
     c("ends", "ends.c"),
     c("enter_root", "enter_root.c"),
     c("forks", "forks.c"),
     c("handover", "handover.c"),
     c("longjmp", "longjmp.c"),
     c("plugins", "plugins.c"),
+    c("sealed", "sealed.c"),
     c("sigcount", "sigcount.c"),
     c("signals", "signals.c"),
     c("threads", "threads.c"),
     c("worker", "worker.c"),
     cxx("exceptions", "exceptions.cpp"),
     cxx("framepointers", "framepointers.cpp"),
+    cxx("operators", "operators.cpp"),
     plugin(
         "alpha.so",
         &["-shared", "-fPIC", "-DPLUGIN=alpha_allocates"],
     ),
     plugin("beta.so", &["-shared", "-fPIC", "-DPLUGIN=beta_allocates"]),
+    Recipe {
+        name: "suppressed",
+        source: "suppressed.c",
+        compiler: "gcc",
+        flags: &["-rdynamic"],
+    },
     Recipe {
         name: "static_asm",
         source: "static_asm.S",

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use htrace_tests::process::{Ended, Running};
 use htrace_tests::text_bytes::changed_code;
+use htrace_tests::tracer::record_from_mark;
 use htrace_tests::truth::Truth;
 use htrace_tests::{Attached, Feature, Launch, caps, require, target};
 use nix::sys::signal::Signal;
@@ -134,6 +135,31 @@ fn a_plugin_loaded_after_attaching_is_named() {
             truth.get("calls_each"),
             "{function}: {:?}",
             trace.stacks()
+        );
+    }
+}
+
+#[test]
+fn sealed_processes_can_be_attached_to() {
+    if !require(Feature::Root) {
+        return;
+    }
+    for seal in ["seccomp", "undumpable"] {
+        let mut sealed = Command::new(target("sealed"));
+        let (recorded, ended) =
+            record_from_mark(&Launch::new(), sealed.args(["500", seal, "wait"]));
+        assert_eq!(
+            ended.status.code(),
+            Some(13),
+            "{seal}:\n{}",
+            recorded.stderr
+        );
+        let calls = Truth::parse(&ended.stdout).get("mark_calls");
+        assert_eq!(
+            recorded.trace().calls,
+            calls,
+            "{seal}:\n{}",
+            recorded.stderr
         );
     }
 }

@@ -68,6 +68,16 @@ fn a_child_of_fork_is_not_its_parent() {
 }
 
 #[test]
+fn every_form_of_operator_new() {
+    assert_exact("operators", &["100"], &["0"]);
+}
+
+#[test]
+fn a_program_that_may_do_next_to_nothing() {
+    assert_exact("sealed", &["1000", "seccomp"], &["0", "undumpable"]);
+}
+
+#[test]
 fn addresses_that_pass_from_thread_to_thread() {
     if !require(Feature::Root) {
         return;

@@ -79,3 +79,14 @@ fn their_printer_prints_the_same_totals_of_a_real_program() {
     };
     assert_eq!(first(&ours), first(&theirs));
 }
+
+#[test]
+fn suppressions_of_the_target_work_in_both() {
+    if !require(Feature::Root) || !require(Feature::Heaptrack) {
+        return;
+    }
+    let recorded = Launch::new().run(target("suppressed"), &[]);
+    let (ours, _) = both(&recorded);
+    assert_eq!(ours.total("total memory leaked"), "70B", "{}", ours.text);
+    assert_eq!(ours.total("suppressed leaks"), "1000B", "{}", ours.text);
+}

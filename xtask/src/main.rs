@@ -17,6 +17,7 @@ mod progress;
 mod run;
 mod setup;
 mod test;
+mod vm;
 mod workspace;
 
 use std::ffi::OsString;
@@ -69,6 +70,8 @@ enum Task {
     Bless,
     /// Pack a stripped release binary to target/dist.
     Dist,
+    /// Boot another Linux kernel under qemu and run the end-to-end tests, or a command, in it.
+    Vm(vm::Options),
 }
 
 fn main() -> ExitCode {
@@ -94,6 +97,7 @@ fn perform(task: Task) -> anyhow::Result<ExitCode> {
         Task::Bench(options) => bench::bench(&workspace, &options)?,
         Task::Bless => bless::bless(&workspace)?,
         Task::Dist => dist::dist(&workspace)?,
+        Task::Vm(options) => return vm::vm(&workspace, &options),
     }
     Ok(ExitCode::SUCCESS)
 }

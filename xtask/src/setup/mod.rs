@@ -11,6 +11,7 @@ mod version;
 
 use anyhow::Result;
 
+pub(crate) use apt::{ensure as packages, is_debian};
 pub(crate) use compiler::{BPF_TARGET, BpfCompiler};
 
 use crate::progress::nothing_to_do;
@@ -54,6 +55,6 @@ pub(crate) fn toolchain(workspace: &Workspace) -> Result<Toolchain> {
 }
 
 /// Makes sure of what the tests and the benchmark need.
-fn test_programs() -> Result<()> {
+pub(crate) fn test_programs() -> Result<()> {
     apt::ensure("programs that the tests need", TEST_PACKAGES)
 }

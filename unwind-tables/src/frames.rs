@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use crate::encoding::Rule;
 use crate::error::BuildError;
-use crate::image::{FrameFormat, FrameSection};
+use crate::image::{Extent, FrameFormat, FrameSection};
 use crate::limits::Limits;
 use crate::rules::{Slice, rule_of};
 
@@ -112,32 +112,38 @@ where
             fdes: Vec::new(),
             skipped: 0,
         };
-        let section = self.section;
-        for entry in Entries::new(section) {
-            let Some(offset) = entry?.fde_offset else {
-                continue;
-            };
-            if listing.fdes.len() + listing.skipped as usize >= self.limits.fdes {
-                return Err(BuildError::TooManyFdes {
-                    section: section.format.name(),
-                    offset: offset as u64,
-                    limit: self.limits.fdes,
-                });
-            }
-            match self.parse(offset).and_then(|fde| range_of(&fde)) {
-                Some((start, end)) => {
-                    listing.fdes.push(Fde {
-                        start,
-                        end,
-                        section: index,
-                        offset,
-                        trusted: true,
-                    });
-                }
-                None => listing.skipped += 1,
-            }
+        for offset in fde_offsets(self.section)? {
+            self.add(offset, index, &mut listing)?;
         }
         Ok(listing)
+    }
+
+    fn add(
+        &mut self,
+        offset: usize,
+        section: u32,
+        listing: &mut Listing,
+    ) -> Result<(), BuildError> {
+        if listing.fdes.len() + listing.skipped as usize >= self.limits.fdes {
+            return Err(BuildError::TooManyFdes {
+                section: self.section.format.name(),
+                offset: offset as u64,
+                limit: self.limits.fdes,
+            });
+        }
+        match self.parse(offset).and_then(|fde| range_of(&fde)) {
+            Some((start, end)) => {
+                listing.fdes.push(Fde {
+                    start,
+                    end,
+                    section,
+                    offset,
+                    trusted: true,
+                });
+            }
+            None => listing.skipped += 1,
+        }
+        Ok(())
     }
 
     fn parse(&mut self, offset: usize) -> Option<FrameDescriptionEntry<Slice<'data>>> {
@@ -196,11 +202,22 @@ fn range_of(fde: &FrameDescriptionEntry<Slice<'_>>) -> Option<(u64, u64)> {
     (end > start).then_some((start, end))
 }
 
+/// Where the section's FDEs are, ascending.
+fn fde_offsets(section: &FrameSection<'_>) -> Result<Vec<usize>, BuildError> {
+    let entries = Entries::new(section).filter_map(|entry| entry.map(|e| e.fde_offset).transpose());
+    let mut offsets = entries.collect::<Result<Vec<_>, _>>()?;
+    if let Extent::Open { listed } = &section.extent {
+        offsets.extend(listed);
+        offsets.sort_unstable();
+        offsets.dedup();
+    }
+    Ok(offsets)
+}
+
 /// Walks a section by its length fields.
 struct Entries<'data> {
     section: &'data FrameSection<'data>,
     offset: usize,
-    fdes_left: u64,
 }
 
 /// One entry: an FDE at an offset, or something else (a CIE, a terminator).
@@ -210,11 +227,7 @@ struct SectionEntry {
 
 impl<'data> Entries<'data> {
     fn new(section: &'data FrameSection<'data>) -> Self {
-        Self {
-            section,
-            offset: 0,
-            fdes_left: section.open_ended.unwrap_or(u64::MAX),
-        }
+        Self { section, offset: 0 }
     }
 
     fn error(&self, length: u64, left: usize) -> BuildError {
@@ -239,6 +252,10 @@ impl<'data> Entries<'data> {
         }
     }
 
+    fn is_open(&self) -> bool {
+        matches!(self.section.extent, Extent::Open { .. })
+    }
+
     fn is_cie(&self, wide: bool, entry: &[u8]) -> bool {
         match (self.section.format, wide) {
             (FrameFormat::EhFrame, _) => entry.starts_with(&[0; 4]),
@@ -253,18 +270,18 @@ impl Iterator for Entries<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let size = self.section.bytes.len();
-        if self.fdes_left == 0 {
-            return None;
-        }
         // Less than a length field: alignment bytes at the end.
         let (length, wide, rest) = self.read_length()?;
-        if length == 0 && self.section.open_ended.is_some() {
+        if length == 0 && self.is_open() {
             return None;
         }
         let entry = usize::try_from(length)
             .ok()
             .and_then(|length| rest.get(..length));
         let Some(entry) = entry else {
+            if self.is_open() {
+                return None;
+            }
             let error = self.error(length, rest.len());
             self.offset = size;
             return Some(Err(error));
@@ -272,7 +289,6 @@ impl Iterator for Entries<'_> {
         let offset = self.offset;
         self.offset = size - rest.len() + entry.len();
         let is_fde = !entry.is_empty() && !self.is_cie(wide, entry);
-        self.fdes_left -= u64::from(is_fde);
         Some(Ok(SectionEntry {
             fde_offset: is_fde.then_some(offset),
         }))

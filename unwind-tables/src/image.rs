@@ -2,11 +2,13 @@
 //!
 //! Knows ELF, not DWARF. Section headers are used where they can be read, because they tell the
 //! exact size of `.eh_frame`; images without them (stripped by `sstrip`, packed, or cut) go by the
-//! `PT_GNU_EH_FRAME` program header, as the run-time unwinders do.
+//! `PT_GNU_EH_FRAME` program header and the search table there, as the run-time unwinders do.
 
 use std::borrow::Cow;
 
-use gimli::{BaseAddresses, EhFrameHdr, LittleEndian as GimliEndian};
+use gimli::{
+    BaseAddresses, EhFrameHdr, EndianSlice, LittleEndian as GimliEndian, ParsedEhFrameHdr,
+};
 use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::{CompressedData, CompressionFormat, LittleEndian};
@@ -16,6 +18,7 @@ use crate::limits::Limits;
 use crate::table::{MAX_SEGMENTS, MAX_SPAN, Segment};
 
 type Header = FileHeader64<LittleEndian>;
+type SearchHeader<'data> = ParsedEhFrameHdr<EndianSlice<'data, GimliEndian>>;
 const ENDIAN: LittleEndian = LittleEndian;
 /// GNU build ids have 16 or 20 bytes; longer ones than this are not believed.
 const MAX_BUILD_ID: usize = 64;
@@ -55,15 +58,24 @@ impl FrameFormat {
     }
 }
 
+/// Where the entries of a section are.
+pub(crate) enum Extent {
+    /// One after the other, up to the end of the bytes; zero lengths in between mean nothing.
+    Whole,
+    /// One after the other, up to a zero length or something that cannot be an entry, because the
+    /// section's end is not known; and FDEs at the offsets that a search table lists. Neither is
+    /// whole: sections may have zero lengths in between, and lld's tables list one FDE an
+    /// address, even if that one is empty.
+    Open { listed: Vec<usize> },
+}
+
 /// A section (or stretch of memory) of call frame information.
 pub(crate) struct FrameSection<'data> {
     pub(crate) format: FrameFormat,
     pub(crate) bytes: Cow<'data, [u8]>,
     /// What encoded pointers are relative to.
     pub(crate) bases: BaseAddresses,
-    /// When the end of the section is not known: stop at a terminator or after so many frame
-    /// descriptions.
-    pub(crate) open_ended: Option<u64>,
+    pub(crate) extent: Extent,
 }
 
 /// Reads headers of `data` and picks out the parts.
@@ -198,7 +210,7 @@ fn frame_sections<'data>(
                 bases: BaseAddresses::default()
                     .set_eh_frame(section.sh_addr(ENDIAN))
                     .set_text(text),
-                open_ended: None,
+                extent: Extent::Whole,
             });
         }
     }
@@ -263,22 +275,23 @@ fn frames_by_program_header<'data>(
         format: FrameFormat::EhFrame,
         bytes: Cow::Borrowed(bytes_from(address, segments, data)?),
         bases: BaseAddresses::default().set_eh_frame(address),
-        open_ended: Some(table_length(bytes).unwrap_or(u64::MAX)),
+        extent: Extent::Open {
+            listed: fdes_by_search_table(&parsed, &bases).unwrap_or_default(),
+        },
     })
 }
 
-/// The entry count of `.eh_frame_hdr`'s search table, when it has one in the usual encoding
-/// (LSB Core 5.0, 10.6.2: version, three encodings, eh_frame_ptr, fde_count).
-fn table_length(header: &[u8]) -> Option<u64> {
-    let [1, pointer, count, ..] = *header else {
-        return None;
-    };
-    let pointer_is_4_bytes = matches!(pointer & 0x0f, 0x03 | 0x0b);
-    if !pointer_is_4_bytes || count != gimli::constants::DW_EH_PE_udata4.0 {
-        return None;
+/// Offsets of the FDEs in the header's search table; `None` when it has no (readable) table.
+fn fdes_by_search_table(header: &SearchHeader<'_>, bases: &BaseAddresses) -> Option<Vec<usize>> {
+    let eh_frame = header.eh_frame_ptr().direct().ok()?;
+    let table = header.table()?;
+    let mut entries = table.iter(bases);
+    let mut offsets = Vec::new();
+    while let Some((_, fde)) = entries.next().ok()? {
+        let offset = fde.direct().ok()?.checked_sub(eh_frame)?;
+        offsets.push(usize::try_from(offset).ok()?);
     }
-    let count = header.get(8..12)?.try_into().ok()?;
-    Some(u32::from_le_bytes(count).into())
+    Some(offsets)
 }
 
 /// The bytes of the loaded segment that holds `address`, from there on.

@@ -128,6 +128,8 @@ fn rows_are_checked_even_with_a_right_checksum() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn any_flipped_bit_is_noticed(position in any::<prop::sample::Index>(), bit in 0..8_u32) {
         let mut bytes = table().to_bytes();

@@ -15,6 +15,7 @@ pub mod opener;
 pub mod pool;
 pub mod positioned;
 pub mod proc_opener;
+mod reader;
 pub mod root;
 pub mod table;
 

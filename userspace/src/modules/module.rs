@@ -147,6 +147,16 @@ impl Module {
         &self.image
     }
 
+    /// Whether both are the same contents of the same file.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let same_content = match (&self.source, &other.source) {
+            (Source::File(one), Source::File(another)) => one.version == another.version,
+            (Source::Nothing, Source::Nothing) => true,
+            _ => false,
+        };
+        same_content && self.image == other.image
+    }
+
     /// The bytes. A file that had to be closed for lack of descriptors is opened again.
     ///
     /// # Errors

@@ -5,25 +5,19 @@
 //! never reused, so that what was looked up before stays true. Mappings that went away are
 //! remembered for a while, for events that were under way.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::image::ElfImage;
 use super::maps::{self, Device, MappedName, MapsEntry};
-use super::module::{FileSource, Module, ModuleId, ModuleKind, Source};
-use super::opener::{ModuleOpener, OpenError, OpenRequest, OpenedFile, Verification};
-use super::pool::{FilePool, FileVersion};
+use super::module::{Module, ModuleId};
+use super::opener::{ModuleOpener, OpenRequest};
+use super::reader::{ModuleReader, is_anonymous};
 
 /// How many mappings that went away are remembered.
 const MAX_RETIRED: usize = 4096;
-/// The vdso has a few pages; what claims to be larger is not read.
-const MAX_VDSO: u64 = 1 << 20;
-/// At most so many warnings about files that could not be opened, then one that says so.
-const MAX_WARNINGS: u32 = 20;
 
 /// Identity of a mapping in its table; never given to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,15 +94,9 @@ impl ModuleKey {
     }
 }
 
-/// Names that the target gives to memory of its own are not told apart: there may be any number.
-fn is_anonymous(name: &str) -> bool {
-    name.starts_with("[anon") || name.starts_with("[stack") || name == "[heap]"
-}
-
 /// A target's mappings and modules.
 pub struct ModuleTable {
-    opener: Arc<dyn ModuleOpener>,
-    pool: Arc<FilePool>,
+    reader: ModuleReader,
     modules: Vec<Arc<Module>>,
     by_key: FxHashMap<ModuleKey, ModuleId>,
     /// Sorted by address, not overlapping.
@@ -116,7 +104,6 @@ pub struct ModuleTable {
     /// Newest first.
     retired: VecDeque<Mapping>,
     next_mapping: u64,
-    warnings: u32,
 }
 
 impl ModuleTable {
@@ -127,14 +114,12 @@ impl ModuleTable {
     #[must_use]
     pub fn new(opener: Arc<dyn ModuleOpener>, max_open_files: usize) -> Self {
         Self {
-            opener,
-            pool: Arc::new(FilePool::new(max_open_files)),
+            reader: ModuleReader::new(opener, max_open_files),
             modules: Vec::new(),
             by_key: FxHashMap::default(),
             current: Vec::new(),
             retired: VecDeque::new(),
             next_mapping: 0,
-            warnings: 0,
         }
     }
 
@@ -229,9 +214,9 @@ impl ModuleTable {
     /// Carries an unchanged mapping over. Its file may have been deleted in the meantime.
     fn keep_mapping(&self, unchanged: &Mapping, entry: &MapsEntry) -> Mapping {
         if matches!(entry.name, MappedName::File { deleted: true, .. })
-            && let Some(Source::File(file)) = self.module(unchanged.module).map(|m| &m.source)
+            && let Some(module) = self.module(unchanged.module)
         {
-            self.pool.set_deleted(&file.version);
+            self.reader.set_deleted(module);
         }
         Mapping {
             entry: entry.clone(),
@@ -279,102 +264,15 @@ impl ModuleTable {
                 return id;
             }
         }
-        let fresh = self.read_module(request);
-        if let Some(id) = known.filter(|id| self.is_same(*id, &fresh)) {
-            return id;
+        let id = ModuleId(u32::try_from(self.modules.len()).unwrap_or(u32::MAX));
+        let fresh = self.reader.read(id, request);
+        let is_same = |id: &ModuleId| self.module(*id).is_some_and(|known| known.is_same(&fresh));
+        if let Some(known) = known.filter(is_same) {
+            return known;
         }
-        let id = fresh.id;
         self.modules.push(Arc::new(fresh));
         self.by_key.insert(key, id);
         id
-    }
-
-    fn is_same(&self, known: ModuleId, fresh: &Module) -> bool {
-        let Some(known) = self.module(known) else {
-            return false;
-        };
-        let same_content = match (&known.source, &fresh.source) {
-            (Source::File(known), Source::File(fresh)) => known.version == fresh.version,
-            (Source::Nothing, Source::Nothing) => true,
-            _ => false,
-        };
-        same_content && known.image == fresh.image
-    }
-
-    fn read_module(&mut self, request: OpenRequest<'_>) -> Module {
-        let id = ModuleId(u32::try_from(self.modules.len()).unwrap_or(u32::MAX));
-        match &request.mapping.name {
-            MappedName::File { path, .. } => self
-                .open_file(id, request)
-                .unwrap_or_else(|| unreadable(id, path)),
-            MappedName::Special(name) if name == "[vdso]" => self.read_vdso(id, request.mapping),
-            MappedName::Special(name) if !is_anonymous(name) => unreadable(id, Path::new(name)),
-            MappedName::Special(_) | MappedName::Anonymous => Module {
-                kind: ModuleKind::Anonymous,
-                ..unreadable(id, Path::new(""))
-            },
-        }
-    }
-
-    fn open_file(&mut self, id: ModuleId, request: OpenRequest<'_>) -> Option<Module> {
-        let OpenedFile {
-            file,
-            path,
-            verification,
-        } = match self.opener.open(request) {
-            Ok(opened) => opened,
-            Err(error @ (OpenError::NotRegular { .. } | OpenError::NoFile)) => {
-                tracing::debug!("{error}");
-                return None;
-            }
-            Err(error) => {
-                self.warn(&format!(
-                    "no names for what {} does: {error}; \
-                     run with CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE to read it nevertheless",
-                    name_of(request.mapping)
-                ));
-                return None;
-            }
-        };
-        if verification == Verification::Unverified {
-            self.warn(&format!(
-                "{} may not be the file that the target has mapped: device numbers differ and \
-                 there is no build id to compare",
-                path.display()
-            ));
-        }
-        let version = FileVersion::of(&file).ok()?;
-        let image = ElfImage::of_file(&file);
-        let deleted = matches!(request.mapping.name, MappedName::File { deleted: true, .. });
-        self.pool.insert(version, file, !deleted);
-        let source = Source::File(FileSource {
-            mapping: request.mapping.clone(),
-            version,
-            pool: Arc::clone(&self.pool),
-            opener: Arc::clone(&self.opener),
-        });
-        Some(Module {
-            id,
-            path,
-            kind: ModuleKind::File,
-            image,
-            source,
-        })
-    }
-
-    fn read_vdso(&self, id: ModuleId, entry: &MapsEntry) -> Module {
-        let path = Path::new("linux-vdso.so.1");
-        let size = usize::try_from((entry.end - entry.start).min(MAX_VDSO)).unwrap_or(0);
-        let mut bytes = vec![0; size];
-        let count = self
-            .opener
-            .read_memory(entry.start, &mut bytes)
-            .unwrap_or(0);
-        bytes.truncate(count);
-        if bytes.is_empty() {
-            return unreadable(id, path);
-        }
-        Module::of_bytes(id, path, &bytes)
     }
 
     fn retire(&mut self, before: Vec<Mapping>, changes: &mut Changes) {
@@ -393,33 +291,6 @@ impl ModuleTable {
             self.retired.push_front(mapping);
         }
         self.retired.truncate(MAX_RETIRED);
-    }
-
-    fn warn(&mut self, message: &str) {
-        self.warnings = self.warnings.saturating_add(1);
-        if self.warnings <= MAX_WARNINGS {
-            tracing::warn!("{message}");
-        } else if self.warnings == MAX_WARNINGS + 1 {
-            tracing::warn!("further warnings about the target's files are left out");
-        }
-    }
-}
-
-fn unreadable(id: ModuleId, path: &Path) -> Module {
-    Module {
-        id,
-        path: path.to_owned(),
-        kind: ModuleKind::Unknown,
-        image: ElfImage::default(),
-        source: Source::Nothing,
-    }
-}
-
-fn name_of(entry: &MapsEntry) -> Cow<'_, str> {
-    match &entry.name {
-        MappedName::File { path, .. } => path.to_string_lossy(),
-        MappedName::Special(name) => Cow::Borrowed(name),
-        MappedName::Anonymous => Cow::Borrowed("memory without a file"),
     }
 }
 

@@ -1,10 +1,12 @@
 //! The table without processes: files that the tests write, opened by path.
 
 use super::*;
+use crate::modules::{ModuleKind, OpenError, OpenedFile, Verification};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -226,11 +228,16 @@ fn ten_thousand_modules_keep_few_files_open_and_all_can_be_read() {
             index + 1
         )
         .unwrap();
-        let real = format!("{}", index % 50);
-        fixture.write(&format!("/lib/{index}.so"), &real, index % 50);
+        let path = format!("/lib/{index}.so");
+        match index {
+            0..50 => fixture.write(&path, &index.to_string(), index),
+            _ => fixture
+                .opener
+                .set(&path, &fixture.directory.path().join("0")),
+        }
     }
     assert_eq!(fixture.table.update(text.as_bytes()).loaded.len(), 10_000);
-    assert!(fixture.table.pool.len() <= 16);
+    assert!(fixture.table.reader.open_files() <= 16);
     for index in [0, 4999, 9999] {
         let location = fixture.table.locate(0x1_0000 + index * 0x1000).unwrap();
         let module = fixture.table.module(location.module).unwrap();
@@ -239,7 +246,7 @@ fn ten_thousand_modules_keep_few_files_open_and_all_can_be_read() {
     // The file was closed long ago and has not changed since it was opened, so it opens again.
     let module = fixture.table.modules().last().unwrap();
     assert!(module.content().is_ok());
-    assert!(fixture.table.pool.len() <= 16);
+    assert!(fixture.table.reader.open_files() <= 16);
 }
 
 #[test]

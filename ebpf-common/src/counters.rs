@@ -32,30 +32,33 @@ pub enum Counter {
     BeforeStart = 18,
     /// Calls that returned null: no allocation.
     Failed = 19,
+    /// Hits of the program by which the recorder tests links.
+    SelfTest = 31,
 }
 
 impl Counter {
     /// Number of slots in the map of counters.
     pub const SLOTS: u32 = 32;
 
-    /// Counters of what is missing from the recording, with the names under which they are shown.
+    /// Counters of what is missing from the recording, with the words under which files and
+    /// messages name them.
     pub const LOST: [(Self, &'static str); 8] = [
-        (Self::AllocationRingFull, "allocations (ring buffer full)"),
-        (Self::FreeRingFull, "frees (ring buffer full)"),
-        (Self::ReallocRingFull, "reallocs (ring buffer full)"),
-        (Self::ThreadsFull, "calls (too many threads)"),
-        (Self::ReturnWithoutEntry, "allocations (entry not seen)"),
-        (Self::StackRingFull, "stacks (ring buffer full)"),
-        (Self::PointerUnreadable, "allocations (result unreadable)"),
-        (Self::ModulesRingFull, "module changes (ring buffer full)"),
+        (Self::AllocationRingFull, "allocations-ring-full"),
+        (Self::FreeRingFull, "frees-ring-full"),
+        (Self::ReallocRingFull, "reallocs-ring-full"),
+        (Self::ThreadsFull, "calls-too-many-threads"),
+        (Self::ReturnWithoutEntry, "allocations-entry-unseen"),
+        (Self::StackRingFull, "stacks-ring-full"),
+        (Self::PointerUnreadable, "allocations-result-unreadable"),
+        (Self::ModulesRingFull, "module-changes-ring-full"),
     ];
 
-    /// Counters of what was recognised and handled, with the names under which they are shown.
+    /// Counters of what was recognised and handled, with the words under which they are shown.
     pub const HANDLED: [(Self, &'static str); 4] = [
-        (Self::Nested, "nested calls"),
-        (Self::Abandoned, "abandoned calls"),
-        (Self::BeforeStart, "calls begun before the start"),
-        (Self::Failed, "failed calls"),
+        (Self::Nested, "nested-calls"),
+        (Self::Abandoned, "abandoned-calls"),
+        (Self::BeforeStart, "calls-before-start"),
+        (Self::Failed, "failed-calls"),
     ];
 
     /// The slot in the map of counters.

@@ -76,6 +76,17 @@ impl StackEnd {
             _ => return None,
         })
     }
+
+    /// The word by which files and reports name the reason.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Depth => "depth",
+            Self::Unreadable => "unreadable",
+            Self::Suspect => "suspect",
+        }
+    }
 }
 
 /// Head of every record.

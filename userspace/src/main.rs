@@ -1,2 +1,46 @@
-//! placeholder
-fn main() {}
+//! The command `htrace-bpf`.
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, error::ErrorKind};
+use htrace_bpf::{
+    cli::{Cli, Command},
+    commands,
+};
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    start_logging(&cli);
+    match cli.command {
+        Some(Command::Report(args)) => finish(commands::report::run(args)),
+        None if cli.record.pid.is_none() && cli.record.program.is_empty() => Cli::command()
+            .error(ErrorKind::MissingRequiredArgument, "nothing to record: give a PROGRAM or --pid")
+            .exit(),
+        None => commands::record::run(cli.record),
+    }
+}
+
+/// Messages go to standard error: standard output is the target's, or a report.
+fn start_logging(cli: &Cli) {
+    let level = match (cli.record.quiet, cli.record.verbose) {
+        (true, _) => "error",
+        (false, 0) => "warn",
+        (false, 1) => "info",
+        (false, _) => "debug",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .without_time()
+        .init();
+}
+
+fn finish(result: anyhow::Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        eprintln!("htrace-bpf: {error:#}");
+        ExitCode::FAILURE
+    })
+}

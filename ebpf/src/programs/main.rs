@@ -16,8 +16,8 @@ use aya_ebpf::{
     programs::{ProbeContext, RawTracePointContext, RetProbeContext},
 };
 use aya_log_ebpf::debug;
-use htrace_ebpf::{call::Call, probe};
-use htrace_ebpf_common::wire::Kind;
+use htrace_ebpf::{Kernel, call::Call, probe};
+use htrace_ebpf_common::{counters::Counter, wire::Kind};
 
 use crate::kernel::BpfKernel;
 
@@ -125,6 +125,13 @@ fn enter_free(context: ProbeContext) -> u32 {
 fn modules_changed(context: ProbeContext) -> u32 {
     debug!(&context, "modules changed");
     kernel::notice(Kind::ModulesChanged);
+    DONE
+}
+
+/// A function of the recorder's own, by which it tests links.
+#[uprobe]
+fn self_test(_context: ProbeContext) -> u32 {
+    BpfKernel.count(Counter::SelfTest);
     DONE
 }
 

@@ -1,0 +1,136 @@
+//! The command line: what was typed. What it means for a recording is worked out in `commands`.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+/// Traces every heap allocation of a process, without changing it.
+///
+/// Starts PROGRAM, or attaches to a running process, and records all its allocations and frees
+/// with their stacks into a file in heaptrack's format.
+#[derive(Debug, Parser)]
+#[command(
+    name = "htrace-bpf",
+    version,
+    args_conflicts_with_subcommands = true,
+    override_usage = "htrace-bpf [OPTIONS] -- PROGRAM [ARGS]...\n       \
+                      htrace-bpf [OPTIONS] --pid PID\n       \
+                      htrace-bpf report FILE"
+)]
+pub struct Cli {
+    /// What to do, if not to record.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// How to record.
+    #[command(flatten)]
+    pub record: RecordArgs,
+}
+
+/// What else there is to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Report on a trace file: who allocates most, what is live at the peak, what leaks.
+    Report(crate::commands::report::Args),
+}
+
+/// How to record.
+#[derive(Args, Debug)]
+pub struct RecordArgs {
+    /// Attach to this process instead of starting a program.
+    #[arg(short, long, value_name = "PID", conflicts_with = "program")]
+    pub pid: Option<u32>,
+    /// Write the trace to FILE.zst; %p becomes the process id, %h the host name.
+    /// [default: heaptrack.PROGRAM.PID.zst]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Stop recording after this time, such as 30s, 5m or 500ms.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+    /// Run the program as this user. [default: the user who called sudo, or the current one]
+    #[arg(long, value_name = "USER", conflicts_with = "pid")]
+    pub user: Option<String>,
+    /// Say nothing but errors.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Say more: once for what is done, twice for details, three times to let the BPF programs
+    /// log each call. RUST_LOG gives finer control.
+    #[arg(short, long, action = ArgAction::Count)]
+    pub verbose: u8,
+    /// Size of the buffer between kernel and recorder in MiB, a power of two.
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = parse_ring_size)]
+    pub ring_size: u32,
+    /// Attach with one perf event a probe, as on kernels before 6.6.
+    #[arg(long, hide = true)]
+    pub perf_links: bool,
+    /// The program to record, and its arguments.
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
+/// A number with a unit: `ms`, `s` (also without), `m` or `h`.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor = match &text[digits.len()..] {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        unit => return Err(format!("unknown unit {unit:?}; use ms, s, m or h")),
+    };
+    let number: f64 = digits.parse().map_err(|_| format!("{digits:?} is not a number"))?;
+    Duration::try_from_secs_f64(number * factor).map_err(|error| error.to_string())
+}
+
+/// A power of two up to what the kernel can take.
+fn parse_ring_size(text: &str) -> Result<u32, String> {
+    const LARGEST: u32 = 1024;
+    match text.parse::<u32>() {
+        Ok(size) if size.is_power_of_two() && size <= LARGEST => Ok(size),
+        _ => Err(format!("must be a power of two from 1 to {LARGEST}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_program_comes_with_or_without_dashes() {
+        let cli = Cli::try_parse_from(["htrace-bpf", "-o", "x", "--", "report", "-l"]).unwrap();
+        assert_eq!(cli.record.program, ["report", "-l"]);
+        let cli = Cli::try_parse_from(["htrace-bpf", "-q", "ls", "-R", "-o", "/usr"]).unwrap();
+        assert_eq!(cli.record.program, ["ls", "-R", "-o", "/usr"]);
+        assert_eq!(cli.record.output, None);
+    }
+
+    #[test]
+    fn a_process_and_a_program_exclude_each_other() {
+        assert!(Cli::try_parse_from(["htrace-bpf", "--pid", "1", "--", "ls"]).is_err());
+        assert!(Cli::try_parse_from(["htrace-bpf", "--pid", "one"]).is_err());
+    }
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(parse_duration("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(parse_duration("1.5m"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("7"), Ok(Duration::from_secs(7)));
+        for wrong in ["", "s", "3d", "-1s", "1e400"] {
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ring_sizes_are_powers_of_two() {
+        assert_eq!(parse_ring_size("16"), Ok(16));
+        for wrong in ["0", "3", "2048", "x"] {
+            assert!(parse_ring_size(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! What each command does, from what was typed.
+
+pub mod record;
+pub mod report;

@@ -1,0 +1,64 @@
+//! Recording: turns what was typed into what is to be recorded, and maps failures to exit
+//! statuses.
+
+use std::process::ExitCode;
+
+use crate::{
+    cli::RecordArgs,
+    loader::Settings,
+    session::{self, Options, Target, Verbosity},
+    target::LaunchError,
+};
+
+/// Statuses of our own failures, as env(1) has them for launching.
+const FAILED_TO_LAUNCH: u8 = 125;
+const FAILED_TO_ATTACH: u8 = 1;
+
+/// Records, and returns the exit status that this process is to have.
+#[must_use]
+pub fn run(args: RecordArgs) -> ExitCode {
+    let options = options(args);
+    let verbosity = options.verbosity;
+    let default = match options.target {
+        Target::Launch { .. } => FAILED_TO_LAUNCH,
+        Target::Attach { .. } => FAILED_TO_ATTACH,
+    };
+    match record(options) {
+        Ok(status) => status.into(),
+        Err(error) => {
+            verbosity.complain(&format!("htrace-bpf: {error:#}"));
+            let status = error.downcast_ref().map_or(default, LaunchError::exit_status);
+            status.into()
+        }
+    }
+}
+
+/// Signals have to be blocked before any other thread exists, so everything runs on this one but
+/// for what the session starts itself.
+fn record(options: Options) -> anyhow::Result<u8> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(session::record(options))
+}
+
+fn options(args: RecordArgs) -> Options {
+    const LOG_FROM: u8 = 3;
+    let mut words = args.program.into_iter();
+    let target = match (args.pid, words.next()) {
+        (None, Some(program)) => {
+            Target::Launch { program, arguments: words.collect(), user: args.user }
+        }
+        (pid, _) => Target::Attach { pid: pid.unwrap_or_default() },
+    };
+    Options {
+        target,
+        output: args.output,
+        duration: args.duration,
+        verbosity: if args.quiet { Verbosity::Quiet } else { Verbosity::Normal },
+        settings: Settings {
+            ring_bytes: args.ring_size << 20,
+            log: args.verbose >= LOG_FROM,
+            perf_links: args.perf_links,
+            ..Settings::default()
+        },
+    }
+}

@@ -1,0 +1,225 @@
+//! Loads the BPF programs, attaches them to a target, and hands out their maps.
+//!
+//! This module and `drain` are the only ones that know aya. It knows files and process ids, but
+//! not how a target was started or what its events mean.
+//!
+//! aya 0.14 parses the object, makes the maps and applies relocations; loading and linking are
+//! done here, because it has no multi-uprobe links (Linux 6.6), which attach all functions of a
+//! file at once and are cheap to take away.
+
+pub mod attach_points;
+mod error;
+pub mod functions;
+mod links;
+mod log;
+mod object;
+mod privileges;
+mod self_test;
+
+use std::{collections::BTreeMap, fs::File, os::fd::OwnedFd};
+
+use aya::maps::{Array, MapData, RingBuf};
+use htrace_ebpf_common::{control::Control, counters::Counter};
+
+pub use self::{
+    attach_points::{AttachPoint, AttachPoints},
+    error::LoadError,
+    log::ProgramLog,
+};
+use self::{links::LinkKind, object::Object};
+
+/// How the programs are to be loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Size of the ring buffer in bytes; a power of two of at least a page.
+    pub ring_bytes: u32,
+    /// Threads that can be followed at once.
+    pub max_threads: u32,
+    /// Distinct stacks that are remembered as sent.
+    pub known_stacks: u32,
+    /// True to let programs log what they do.
+    pub log: bool,
+    /// Attach with one perf event a probe, as before Linux 6.6, even where links can do more.
+    pub perf_links: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            ring_bytes: 64 << 20,
+            max_threads: 32 << 10,
+            known_stacks: 256 << 10,
+            log: false,
+            perf_links: false,
+        }
+    }
+}
+
+/// The loaded programs and what they are attached to. Dropping it takes all probes away.
+pub struct Programs {
+    programs: BTreeMap<String, OwnedFd>,
+    links: Vec<OwnedFd>,
+    kind: LinkKind,
+    control: Array<MapData, PodControl>,
+    counters: Array<MapData, u64>,
+    events: Option<RingBuf<MapData>>,
+    logs: bool,
+    settings: Control,
+}
+
+/// [`Control`] as a value that aya copies byte by byte.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+struct PodControl(Control);
+
+// SAFETY: plain integers without padding (12 bytes of u32 pairs and u64s, checked in its crate).
+unsafe impl aya::Pod for PodControl {}
+
+impl Programs {
+    /// Loads the programs into the kernel; nothing is attached yet.
+    ///
+    /// # Errors
+    /// When this binary has none, when the kernel is too old, or when it refuses: then the error
+    /// says which capability is missing.
+    pub fn load(settings: &Settings) -> Result<Self, LoadError> {
+        let preferred = if settings.perf_links { LinkKind::Perf } else { LinkKind::Multi };
+        let mut programs = Self::load_for(settings, preferred)?;
+        if preferred == LinkKind::Multi && !programs.multi_links_work()? {
+            tracing::debug!("no usable multi-uprobe links: one perf event a probe");
+            programs = Self::load_for(settings, LinkKind::Perf)?;
+        }
+        Ok(programs)
+    }
+
+    fn load_for(settings: &Settings, kind: LinkKind) -> Result<Self, LoadError> {
+        let mut object = Object::prepare(settings)?;
+        let programs = object.load_programs(kind.attach_type())?;
+        let mut programs = Self {
+            programs,
+            links: Vec::new(),
+            kind,
+            control: object.array("CONTROL")?,
+            counters: object.array("COUNTERS")?,
+            events: Some(object.ring_buffer("EVENTS")?),
+            logs: settings.log,
+            settings: Control {
+                wake_at: u64::from(settings.ring_bytes) / 8,
+                ..Control::default()
+            },
+        };
+        programs.store_control()?;
+        Ok(programs)
+    }
+
+    /// The ring buffer; once.
+    pub fn take_events(&mut self) -> Option<RingBuf<MapData>> {
+        self.events.take()
+    }
+
+    /// What programs log, if they were loaded with logging.
+    ///
+    /// # Errors
+    /// When the log cannot be found; that needs CAP_SYS_ADMIN.
+    pub fn log(&self) -> Result<Option<ProgramLog>, LoadError> {
+        if !self.logs {
+            return Ok(None);
+        }
+        let log = ProgramLog::of_program(self.program("enter_malloc")?);
+        log.map(Some).map_err(|source| LoadError::system("cannot read the programs' log", source))
+    }
+
+    /// Attaches to all `points` of `file` in the process `pid`: first to entries, then to
+    /// returns, so that each return that is seen was preceded by an entry that was.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn attach(
+        &mut self,
+        file: &File,
+        points: &AttachPoints,
+        pid: u32,
+    ) -> Result<(), LoadError> {
+        for (program, on_return, offsets) in points.by_program() {
+            let fd = self.program(program)?;
+            let made = links::attach(self.kind, fd, file, &offsets, on_return, pid)
+                .map_err(|source| LoadError::attach(program, source))?;
+            self.links.extend(made);
+        }
+        if points.text_length > self.settings.allocator_text {
+            self.settings.allocator_text = points.text_length;
+            self.store_control()?;
+        }
+        Ok(())
+    }
+
+    /// Follows the ends of the target's threads and its execs.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn attach_tracepoints(&mut self) -> Result<(), LoadError> {
+        for (program, tracepoint) in functions::TRACEPOINTS {
+            let link = links::attach_tracepoint(self.program(program)?, tracepoint)
+                .map_err(|source| LoadError::attach(program, source))?;
+            self.links.push(link);
+        }
+        Ok(())
+    }
+
+    /// Records what happens from now on.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn start(&mut self) -> Result<(), LoadError> {
+        self.settings.phase = Control::RECORDING;
+        self.store_control()
+    }
+
+    /// Records no more, and takes all probes away.
+    ///
+    /// # Errors
+    /// When the kernel refuses; the probes are away all the same.
+    pub fn stop(&mut self) -> Result<(), LoadError> {
+        self.settings.phase = Control::STOPPED;
+        let stored = self.store_control();
+        self.links.clear();
+        stored
+    }
+
+    /// The value of a counter.
+    #[must_use]
+    pub fn counter(&self, counter: Counter) -> u64 {
+        self.counters.get(&counter.slot(), 0).unwrap_or(0)
+    }
+
+    /// How probes are attached, for messages.
+    #[must_use]
+    pub const fn link_kind(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    fn program(&self, name: &str) -> Result<&OwnedFd, LoadError> {
+        self.programs.get(name).ok_or_else(|| LoadError::MissingPart { name: name.to_owned() })
+    }
+
+    /// Stores the settings. The target's id, which the programs learn, is kept.
+    fn store_control(&mut self) -> Result<(), LoadError> {
+        let known = self.control.get(&0, 0).map_err(LoadError::map)?;
+        let PodControl(Control { tgid, .. }) = known;
+        self.control
+            .set(0, PodControl(Control { tgid, ..self.settings }), 0)
+            .map_err(LoadError::map)
+    }
+
+    /// True if a multi-uprobe link sees all threads of the process that it is scoped to. The
+    /// first releases that had such links saw the main thread alone.
+    fn multi_links_work(&self) -> Result<bool, LoadError> {
+        let before = self.counter(Counter::SelfTest);
+        match self_test::hit_from_another_thread(self.program(functions::SELF_TEST)?) {
+            Ok(()) => Ok(self.counter(Counter::SelfTest) > before),
+            Err(error) => {
+                tracing::debug!("self test of multi-uprobe links: {error}");
+                Ok(false)
+            }
+        }
+    }
+}

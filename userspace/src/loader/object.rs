@@ -1,0 +1,258 @@
+//! Prepares the embedded BPF object: makes its maps, relocates its code, loads its programs.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fs, io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+};
+
+use aya::{
+    Pod,
+    maps::{Array, Map, MapData, RingBuf},
+};
+use aya_obj::{EbpfSectionKind, Function, Program, ProgramSection, maps::Map as MapDefinition};
+
+use super::{LoadError, Settings};
+use crate::sys::bpf;
+
+/// The object that the build has left; empty if there was none.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/htrace-probes.o"));
+
+/// `BPF_PROG_TYPE_KPROBE`: what uprobe programs are.
+const PROGRAM_TYPE_KPROBE: u32 = 2;
+/// `BPF_PROG_TYPE_RAW_TRACEPOINT`.
+const PROGRAM_TYPE_RAW_TRACEPOINT: u32 = 17;
+/// `BPF_F_NO_PREALLOC`.
+const NO_PREALLOC: u32 = 1;
+/// Level at which programs log, if they do: everything (`aya_log_common::Level::Trace`).
+const LOG_ALL: u8 = 5;
+const LOG_NONE: u8 = 0;
+
+/// The object with its maps.
+pub(super) struct Object {
+    object: aya_obj::Object,
+    definitions: HashMap<String, MapDefinition>,
+    maps: HashMap<String, MapData>,
+    btf: Option<OwnedFd>,
+}
+
+impl Object {
+    /// Parses the object and makes its maps.
+    pub(super) fn prepare(settings: &Settings) -> Result<Self, LoadError> {
+        if OBJECT.is_empty() {
+            return Err(LoadError::NoObject);
+        }
+        let mut object = aya_obj::Object::parse(OBJECT).map_err(unusable)?;
+        let level = [if settings.log { LOG_ALL } else { LOG_NONE }];
+        object
+            .patch_map_data(HashMap::from([(aya_log::LEVEL, (&level[..], false))]))
+            .map_err(unusable)?;
+        let btf = load_btf(&mut object)?;
+        let mut definitions: HashMap<_, _> = object.maps.drain().collect();
+        let mut maps = HashMap::new();
+        for (name, definition) in &mut definitions {
+            configure(name, definition, settings);
+            maps.insert(name.clone(), make_map(name, definition)?);
+        }
+        let mut prepared = Self { object, definitions, maps, btf };
+        prepared.relocate()?;
+        Ok(prepared)
+    }
+
+    /// Loads all programs, uprobe programs with the given attach type.
+    pub(super) fn load_programs(
+        &mut self,
+        uprobe_attach_type: u32,
+    ) -> Result<BTreeMap<String, OwnedFd>, LoadError> {
+        let programs = &self.object.programs;
+        let load = |(name, program): (&String, &Program)| {
+            let fd = self.load_program(name, program, uprobe_attach_type)?;
+            Ok((name.clone(), fd))
+        };
+        programs.iter().map(load).collect()
+    }
+
+    /// An array map.
+    pub(super) fn array<T: Pod>(&mut self, name: &str) -> Result<Array<MapData, T>, LoadError> {
+        let map = Map::Array(self.take_map(name)?);
+        Array::try_from(map).map_err(LoadError::map)
+    }
+
+    /// A ring buffer.
+    pub(super) fn ring_buffer(&mut self, name: &str) -> Result<RingBuf<MapData>, LoadError> {
+        RingBuf::try_from(Map::RingBuf(self.take_map(name)?)).map_err(LoadError::map)
+    }
+
+    fn take_map(&mut self, name: &str) -> Result<MapData, LoadError> {
+        self.maps.remove(name).ok_or_else(|| LoadError::MissingPart { name: name.to_owned() })
+    }
+
+    /// Puts the maps' descriptors and the functions' places into the code.
+    fn relocate(&mut self) -> Result<(), LoadError> {
+        let sections: HashSet<usize> = self.object.functions.keys().map(|key| key.0).collect();
+        let maps = self.definitions.iter().filter_map(|(name, definition)| {
+            let map = self.maps.get(name)?;
+            Some((name.as_str(), map.fd().as_fd().as_raw_fd(), definition))
+        });
+        self.object.relocate_maps(maps, &sections).map_err(unusable)?;
+        self.object.relocate_calls(&sections).map_err(unusable)?;
+        self.object.sanitize_functions(aya::features());
+        Ok(())
+    }
+
+    fn load_program(
+        &self,
+        name: &str,
+        program: &Program,
+        uprobe_attach_type: u32,
+    ) -> Result<OwnedFd, LoadError> {
+        let missing = || LoadError::MissingPart { name: name.to_owned() };
+        let function = self.object.functions.get(&program.function_key()).ok_or_else(missing)?;
+        let (program_type, expected_attach_type) = match program.section {
+            ProgramSection::UProbe { .. } | ProgramSection::URetProbe { .. } => {
+                (PROGRAM_TYPE_KPROBE, uprobe_attach_type)
+            }
+            ProgramSection::RawTracePoint => (PROGRAM_TYPE_RAW_TRACEPOINT, 0),
+            _ => return Err(missing()),
+        };
+        let (functions, lines) = debug_records(function);
+        let load = bpf::ProgramLoad {
+            name,
+            program_type,
+            expected_attach_type,
+            instructions: &instruction_bytes(function),
+            license: &program.license,
+            btf: self.btf.as_ref().map(|fd| bpf::ProgramBtf {
+                fd: fd.as_fd(),
+                functions: (&functions, function.func_info_rec_size),
+                lines: (&lines, function.line_info_rec_size),
+            }),
+        };
+        bpf::load_program(&load, &mut []).map_err(|error| explain(&load, error))
+    }
+}
+
+/// The size of an object's map is what its source says, unless it depends on the settings.
+fn configure(name: &str, definition: &mut MapDefinition, settings: &Settings) {
+    match name {
+        "EVENTS" => definition.set_max_entries(settings.ring_bytes),
+        "THREADS" => definition.set_max_entries(settings.max_threads),
+        "KNOWN_STACKS" => definition.set_max_entries(settings.known_stacks),
+        _ => {}
+    }
+    // Elements made on demand are safe in all program types since 6.1; before, the kernel warns.
+    if let MapDefinition::Legacy(legacy) = definition
+        && legacy.def.map_flags & NO_PREALLOC != 0
+        && kernel_version() < (6, 1)
+    {
+        const THREADS_THEN: u32 = 4096;
+        legacy.def.map_flags &= !NO_PREALLOC;
+        legacy.def.max_entries = legacy.def.max_entries.min(THREADS_THEN);
+    }
+}
+
+fn make_map(name: &str, definition: &MapDefinition) -> Result<MapData, LoadError> {
+    let is_section = matches!(
+        definition.section_kind(),
+        EbpfSectionKind::Rodata | EbpfSectionKind::Data | EbpfSectionKind::Bss
+    );
+    let read_only = definition.section_kind() == EbpfSectionKind::Rodata;
+    let map = MapData::create(definition.clone(), name, None).map_err(explain_map)?;
+    let stored = |result: io::Result<()>| {
+        result.map_err(|source| LoadError::system(format!("cannot fill the map {name}"), source))
+    };
+    if is_section && !definition.data().is_empty() {
+        stored(bpf::store_section(map.fd().as_fd(), definition.data()))?;
+    }
+    if read_only {
+        stored(bpf::freeze_map(map.fd().as_fd()))?;
+    }
+    Ok(map)
+}
+
+/// Loads the type information, which makes the verifier's messages name source lines. Programs
+/// of a kernel without BTF do without.
+fn load_btf(object: &mut aya_obj::Object) -> Result<Option<OwnedFd>, LoadError> {
+    let Some(features) = aya::features().btf() else { return Ok(None) };
+    let Some(btf) = object.fixup_and_sanitize_btf(features).map_err(unusable)? else {
+        return Ok(None);
+    };
+    match bpf::load_btf(&btf.to_bytes()) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(error) => {
+            tracing::debug!("the kernel does not take our type information: {error}");
+            Ok(None)
+        }
+    }
+}
+
+fn unusable(error: impl std::fmt::Display) -> LoadError {
+    LoadError::Object(error.to_string())
+}
+
+/// Says why a map could not be made: no privileges, or no ring buffers before Linux 5.8.
+fn explain_map(error: aya::maps::MapError) -> LoadError {
+    if kernel_version() < (5, 8) {
+        return LoadError::KernelTooOld { needed: "5.8", running: kernel_release() };
+    }
+    LoadError::map(error)
+}
+
+/// Says why a program could not be loaded; the verifier is asked again, now for its log.
+fn explain(load: &bpf::ProgramLoad<'_>, error: io::Error) -> LoadError {
+    const LOG_BYTES: usize = 16 << 20;
+    const LAST_LINES: usize = 30;
+    if error.raw_os_error() == Some(libc::EPERM) {
+        return LoadError::system(format!("cannot load the BPF program {}", load.name), error);
+    }
+    let mut log = vec![0; LOG_BYTES];
+    // It fails as before; only the log is wanted.
+    let _same_error = bpf::load_program(load, &mut log);
+    let text = String::from_utf8_lossy(&log);
+    let lines: Vec<&str> = text.trim_end_matches('\0').lines().collect();
+    let tail = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
+    LoadError::Verifier { program: load.name.to_owned(), log: tail, source: error }
+}
+
+fn instruction_bytes(function: &Function) -> Vec<u8> {
+    let encode = |instruction: &aya_obj::generated::bpf_insn| {
+        let [imm0, imm1, imm2, imm3] = instruction.imm.to_ne_bytes();
+        let [off0, off1] = instruction.off.to_ne_bytes();
+        let registers = instruction.dst_reg() | instruction.src_reg() << 4;
+        [instruction.code, registers, off0, off1, imm0, imm1, imm2, imm3]
+    };
+    function.instructions.iter().flat_map(encode).collect()
+}
+
+fn debug_records(function: &Function) -> (Vec<u8>, Vec<u8>) {
+    (function.func_info.func_info_bytes(), function.line_info.line_info_bytes())
+}
+
+/// Release of the running kernel, as `uname -r` prints it.
+fn kernel_release() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
+}
+
+/// Major and minor version of the running kernel.
+fn kernel_version() -> (u32, u32) {
+    parse_version(&kernel_release())
+}
+
+fn parse_version(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().ok());
+    let mut next = || numbers.next().flatten().unwrap_or(0);
+    (next(), next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_version;
+
+    #[test]
+    fn releases_are_read_as_versions() {
+        assert_eq!(parse_version("6.18.44-fc-v669"), (6, 18));
+        assert_eq!(parse_version("5.10.0-30-cloud-amd64"), (5, 10));
+        assert_eq!(parse_version("7.2+deb14"), (7, 2));
+        assert_eq!(parse_version(""), (0, 0));
+    }
+}

@@ -1,0 +1,71 @@
+//! Finds the files to be probed among a target's modules, and attaches to them.
+
+use std::{collections::HashSet, os::unix::fs::MetadataExt, sync::Arc};
+
+use object::ReadCache;
+
+use super::subject::Subject;
+use crate::{
+    loader::{AttachPoints, LoadError, Programs, functions},
+    modules::{Module, ModuleContent, positioned::PositionedFile},
+};
+
+/// The files that are probed.
+#[derive(Debug, Default)]
+pub struct Allocators {
+    /// Device and inode of each file that was looked into: one file can have several paths.
+    seen: HashSet<(u64, u64)>,
+    /// Paths of the allocators that are probed.
+    found: Vec<String>,
+}
+
+impl Allocators {
+    /// Attaches to what the target has loaded, or will load as far as can be foretold.
+    pub(super) fn attach_all(
+        &mut self,
+        programs: &mut Programs,
+        subject: &Subject,
+    ) -> Result<(), LoadError> {
+        for module in subject.modules() {
+            self.attach(programs, &module, subject.pid())?;
+        }
+        Ok(())
+    }
+
+    /// Attaches to a module if it has an allocator or is the dynamic linker. Returns true if it
+    /// is an allocator that was not probed before.
+    pub(super) fn attach(
+        &mut self,
+        programs: &mut Programs,
+        module: &Arc<Module>,
+        pid: u32,
+    ) -> Result<bool, LoadError> {
+        let Ok(ModuleContent::File(file)) = module.content() else { return Ok(false) };
+        let Ok(metadata) = file.metadata() else { return Ok(false) };
+        if !self.seen.insert((metadata.dev(), metadata.ino())) {
+            return Ok(false);
+        }
+        let find = |functions| {
+            let cache = ReadCache::new(PositionedFile::new(Arc::clone(&file)));
+            // What is no ELF file has nothing to probe.
+            AttachPoints::find(&cache, functions).unwrap_or_default()
+        };
+        let points = find(&functions::ALLOCATOR);
+        let allocates = points.functions.contains(functions::ESSENTIAL);
+        if allocates {
+            programs.attach(&file, &points, pid)?;
+            self.found.push(module.name().into_owned());
+        }
+        let linker = find(&functions::DYNAMIC_LINKER);
+        if !linker.is_empty() {
+            programs.attach(&file, &linker, pid)?;
+        }
+        Ok(allocates)
+    }
+
+    /// Paths of the allocators that are probed.
+    #[must_use]
+    pub fn found(&self) -> &[String] {
+        &self.found
+    }
+}

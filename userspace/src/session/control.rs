@@ -1,0 +1,232 @@
+//! Waits for the end of a recording, and does meanwhile what comes up.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use anyhow::Context;
+use htrace_trace_format::TargetExit;
+use nix::sys::{
+    signal::{SigSet, SigmaskHow, Signal, sigprocmask},
+    signalfd::{SfdFlags, SignalFd, siginfo},
+};
+use tokio::{
+    io::unix::AsyncFd,
+    sync::mpsc::UnboundedReceiver,
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
+};
+
+use super::{
+    allocators::Allocators, options::Verbosity, progress::Progress, recorder::Stats,
+    subject::Subject,
+};
+use crate::{
+    loader::{ProgramLog, Programs},
+    modules::Module,
+    sys::readiness,
+    target::Exit,
+};
+
+/// Why a recording ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The target has ended; how, if we are its parent.
+    Exited(Option<Exit>),
+    /// The user wants it.
+    Asked,
+    /// The time is up.
+    Duration,
+    /// The trace file cannot be written.
+    RecorderFailed,
+}
+
+impl End {
+    /// How the file tells it.
+    pub(super) fn target_exit(self) -> TargetExit {
+        match self {
+            Self::Exited(Some(Exit::Code(code))) => TargetExit::Code(code),
+            Self::Exited(Some(Exit::Signal(signal))) => TargetExit::Signal(signal),
+            Self::Exited(None) | Self::Asked | Self::Duration | Self::RecorderFailed => TargetExit::Detached,
+        }
+    }
+}
+
+/// Signals that would end us, as something to wait for.
+pub(super) struct Signals {
+    signals: SignalFd,
+    arrival: AsyncFd<OwnedFd>,
+    inherited: SigSet,
+}
+
+/// A signal, and whether it came from the terminal.
+#[derive(Clone, Copy, Debug)]
+struct Received {
+    signal: i32,
+    /// The terminal signals all processes of its foreground group: the target has it already.
+    from_terminal: bool,
+}
+
+const TAKEN: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+
+impl Signals {
+    /// Blocks the signals in this thread and those it starts, and makes them readable. To be
+    /// called before there are other threads.
+    pub(super) fn take_over() -> io::Result<Self> {
+        let taken: SigSet = TAKEN.into_iter().collect();
+        let mut inherited = SigSet::empty();
+        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&taken), Some(&mut inherited))?;
+        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+        let signals = SignalFd::with_flags(&taken, flags)?;
+        let arrival = readiness::readable(signals.as_fd().try_clone_to_owned()?)?;
+        Ok(Self { signals, arrival, inherited })
+    }
+
+    /// Signals that were blocked when we were started.
+    pub(super) fn inherited_mask(&self) -> SigSet {
+        self.inherited
+    }
+
+    async fn next(&mut self) -> io::Result<Received> {
+        loop {
+            let mut ready = self.arrival.readable_mut().await?;
+            match self.signals.read_signal() {
+                Ok(Some(info)) => return Ok(Received::from(&info)),
+                Ok(None) => ready.clear_ready(),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl From<&siginfo> for Received {
+    fn from(info: &siginfo) -> Self {
+        // sigaction(2): SI_KERNEL for what the terminal sends, SI_USER and below for processes.
+        const SI_KERNEL: i32 = 0x80;
+        Self { signal: info.ssi_signo.cast_signed(), from_terminal: info.ssi_code == SI_KERNEL }
+    }
+}
+
+/// What a wait needs.
+pub(super) struct Wait<'a> {
+    pub(super) signals: Signals,
+    pub(super) subject: &'a mut Subject,
+    pub(super) programs: &'a mut Programs,
+    pub(super) allocators: &'a mut Allocators,
+    pub(super) modules_seen: &'a mut UnboundedReceiver<Arc<Module>>,
+    pub(super) stats: Arc<Stats>,
+    pub(super) verbosity: Verbosity,
+    pub(super) duration: Option<Duration>,
+}
+
+/// Distance of progress lines, and of looks at whether the recorder still works.
+const TICK: Duration = Duration::from_millis(500);
+
+impl Wait<'_> {
+    /// Waits until the recording has to end.
+    pub(super) async fn for_end(&mut self) -> anyhow::Result<End> {
+        let exited = exit_of(self.subject)?;
+        let mut log = self.programs.log()?;
+        let mut progress = Progress::start(self.verbosity);
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let deadline = self.duration.map(|duration| Instant::now() + duration);
+        let end = loop {
+            tokio::select! {
+                signal = self.signals.next() => {
+                    if let Some(end) = self.signalled(signal.context("cannot wait for signals")?) {
+                        break end;
+                    }
+                }
+                ready = exited.readable() => {
+                    drop(ready.context("cannot wait for the target")?);
+                    break End::Exited(self.subject.reap()?);
+                }
+                () = until(deadline) => break End::Duration,
+                Some(module) = self.modules_seen.recv() => self.module_loaded(&module),
+                _ = ticks.tick() => {
+                    flush(&mut log);
+                    progress.show(&self.stats, self.programs);
+                    if self.stats.failed.load(Ordering::Acquire) {
+                        break End::RecorderFailed;
+                    }
+                }
+            }
+        };
+        flush(&mut log);
+        progress.clear();
+        Ok(end)
+    }
+
+    /// Our exit status is the program's, for whose end we wait in any case; a process that was
+    /// attached to keeps its own.
+    pub(super) async fn exit_status(&mut self, end: End) -> anyhow::Result<u8> {
+        let exit = match end {
+            End::Exited(exit) => exit,
+            _ if self.subject.is_launched() => self.for_exit().await?,
+            _ => None,
+        };
+        Ok(exit.map_or(0, Exit::status))
+    }
+
+    /// Waits until a program that runs on without being recorded ends, too.
+    async fn for_exit(&mut self) -> anyhow::Result<Option<Exit>> {
+        let exited = exit_of(self.subject)?;
+        loop {
+            tokio::select! {
+                signal = self.signals.next() => { self.signalled(signal?); }
+                ready = exited.readable() => {
+                    drop(ready?);
+                    return Ok(self.subject.reap()?);
+                }
+            }
+        }
+    }
+
+    /// A program gets signals that were meant for it; a recording of another process ends.
+    fn signalled(&self, received: Received) -> Option<End> {
+        if !self.subject.is_launched() {
+            return Some(End::Asked);
+        }
+        if !received.from_terminal
+            && let Err(error) = self.subject.process().signal(received.signal)
+        {
+            tracing::debug!("cannot pass signal {} on: {error}", received.signal);
+        }
+        None
+    }
+
+    /// Attaches to an allocator that was not foretold.
+    fn module_loaded(&mut self, module: &Arc<Module>) {
+        let pid = self.subject.pid();
+        let name = module.name();
+        match self.allocators.attach(self.programs, module, pid) {
+            Ok(true) => tracing::warn!(
+                "{name}: the allocator in it is recorded from now on, not from its beginning"
+            ),
+            Ok(false) => {}
+            Err(error) => tracing::warn!("{name}: {error}"),
+        }
+    }
+}
+
+/// Readable once the target has ended.
+fn exit_of(subject: &Subject) -> anyhow::Result<AsyncFd<OwnedFd>> {
+    let descriptor = subject.process().as_fd().try_clone_to_owned()?;
+    readiness::readable(descriptor).context("cannot wait for the target")
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn flush(log: &mut Option<ProgramLog>) {
+    if let Some(log) = log {
+        log.flush();
+    }
+}

@@ -1,0 +1,290 @@
+//! Turns records of the ring buffer into records of the trace file.
+//!
+//! Pure: records and names in, lines out; it knows neither processes nor threads nor time other
+//! than what it is told. It is the one place that knows both kinds of records.
+//!
+//! Invariants: an allocation of the target is one `+`, its end one `-`; the order of lines is the
+//! order of events, except that both halves of a realloc stand together where it ends; time
+//! stamps do not go back.
+
+use std::io::{self, Write};
+
+use htrace_ebpf_common::wire::{Event, Frames, Outcome, Record, StackEnd};
+use htrace_trace_format::{Frame, IpIndex, StringIndex, TraceIndex, TraceWriter};
+use rustc_hash::FxHashMap;
+
+use super::{
+    blocks::{Blocks, Counts},
+    names::{Names, Place},
+};
+
+/// Milliseconds in a tick of the records' clock.
+const TICK_MS: u64 = 10;
+
+/// A record cannot be older than this many ticks when it is converted; a clock that says
+/// otherwise is that of another time namespace.
+const OLDEST_TICKS: u16 = 30_000;
+
+/// A stack as it was sent, and the trace that it stands for while the modules do not change.
+struct Stack {
+    frames: Box<[u64]>,
+    trace: TraceIndex,
+    /// Number of the module change after which `trace` was made.
+    as_of: u64,
+}
+
+/// Converts the records of one recording.
+pub(super) struct Converter<W: Write, N> {
+    writer: TraceWriter<W>,
+    names: N,
+    blocks: Blocks,
+    stacks: FxHashMap<u64, Stack>,
+    ips: FxHashMap<(Place, u64), IpIndex>,
+    sizes: Sizes,
+    module_changes: u64,
+    start: u64,
+    stamped: Option<u64>,
+    ends: FxHashMap<StackEnd, u64>,
+    malformed: u64,
+}
+
+/// Live bytes, and the sizes that infos stand for.
+#[derive(Default)]
+struct Sizes {
+    by_info: Vec<u64>,
+    live: u64,
+}
+
+/// What a recording came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    /// Counts of events.
+    pub counts: Counts,
+    /// Blocks that live at the end.
+    pub live_blocks: u64,
+    /// Their bytes.
+    pub live_bytes: u64,
+    /// Distinct stacks by the reason of their end.
+    pub stack_ends: Vec<(StackEnd, u64)>,
+    /// Records that could not be decoded.
+    pub malformed: u64,
+}
+
+impl<W: Write, N: Names> Converter<W, N> {
+    /// Starts at the tick `start`.
+    pub(super) fn new(writer: TraceWriter<W>, names: N, start: u64) -> Self {
+        Self {
+            writer,
+            names,
+            blocks: Blocks::default(),
+            stacks: FxHashMap::default(),
+            ips: FxHashMap::default(),
+            sizes: Sizes::default(),
+            module_changes: 0,
+            start,
+            stamped: None,
+            ends: FxHashMap::default(),
+            malformed: 0,
+        }
+    }
+
+    /// Converts one record that was read at the tick `now`.
+    pub(super) fn record(&mut self, record: &Record<'_>, now: u64) -> io::Result<()> {
+        self.stamp(tick_of(record.clock, now))?;
+        match record.event {
+            Event::Stack { id, end, frames } => self.stack(id, end, frames),
+            Event::Allocation { pointer, size, stack } => self.allocate(pointer, size, stack)?,
+            Event::Free { pointer } => self.free(pointer)?,
+            Event::ReallocBegin { pointer } => self.blocks.begin_realloc(record.tid, pointer),
+            Event::ReallocEnd { outcome, old, new, size, stack } => {
+                self.end_realloc(record.tid, outcome, old)?;
+                if outcome == Outcome::Moved {
+                    self.allocate(new, size, stack)?;
+                }
+            }
+            Event::ModulesChanged => {}
+            Event::Exec => self.forget_heap()?,
+        }
+        Ok(())
+    }
+
+    /// Counts a record that could not be decoded.
+    pub(super) fn malformed(&mut self) {
+        self.malformed += 1;
+    }
+
+    /// Takes over the target's mappings.
+    pub(super) fn mappings(&mut self, text: &[u8]) {
+        if self.names.update(text) {
+            self.module_changes += 1;
+        }
+    }
+
+    /// Marks the time, and tells the resident pages at that time.
+    pub(super) fn sample(&mut self, now: u64, resident_pages: Option<u64>) -> io::Result<()> {
+        let moved = self.stamp(now)?;
+        match resident_pages {
+            Some(pages) if moved => self.writer.rss(pages),
+            _ => Ok(()),
+        }
+    }
+
+    /// The writer, for checkpoints.
+    pub(super) fn writer(&mut self) -> &mut TraceWriter<W> {
+        &mut self.writer
+    }
+
+    /// Allocations so far, and live bytes.
+    pub(super) fn progress(&self) -> (u64, u64) {
+        (self.blocks.counts.allocations, self.sizes.live)
+    }
+
+    /// Totals so far.
+    pub(super) fn totals(&self) -> Totals {
+        let mut stack_ends: Vec<_> = self.ends.iter().map(|(end, count)| (*end, *count)).collect();
+        stack_ends.sort_by_key(|(end, _)| *end as u8);
+        Totals {
+            counts: self.blocks.counts,
+            live_blocks: self.blocks.live() as u64,
+            live_bytes: self.sizes.live,
+            stack_ends,
+            malformed: self.malformed,
+        }
+    }
+
+    /// Ends the conversion.
+    pub(super) fn into_writer(self) -> TraceWriter<W> {
+        self.writer
+    }
+
+    /// Writes a time stamp if a tick has passed since the last; true if it has.
+    fn stamp(&mut self, tick: u64) -> io::Result<bool> {
+        if self.stamped.is_some_and(|last| tick <= last) {
+            return Ok(false);
+        }
+        self.stamped = Some(tick);
+        self.writer.timestamp(tick.saturating_sub(self.start) * TICK_MS)?;
+        Ok(true)
+    }
+
+    fn stack(&mut self, id: u64, end: StackEnd, frames: Frames<'_>) {
+        *self.ends.entry(end).or_default() += 1;
+        let frames = frames.iter().collect();
+        // Made when it is used: only then the modules are known to be those of the stack.
+        let stack = Stack { frames, trace: TraceIndex::NONE, as_of: u64::MAX };
+        self.stacks.insert(id, stack);
+    }
+
+    fn allocate(&mut self, pointer: u64, size: u64, stack: u64) -> io::Result<()> {
+        let trace = self.trace(stack)?;
+        let info = self.writer.allocation_info(size, trace)?;
+        self.sizes.set(info.get(), size);
+        if let Some(unseen) = self.blocks.allocate(pointer, info) {
+            self.sizes.live -= self.sizes.of(unseen.get());
+            self.writer.deallocation(unseen)?;
+        }
+        self.sizes.live += size;
+        self.writer.allocation(info)
+    }
+
+    fn free(&mut self, pointer: u64) -> io::Result<()> {
+        let info = self.blocks.free(pointer);
+        self.deallocated(info)
+    }
+
+    fn end_realloc(&mut self, thread: u32, outcome: Outcome, old: u64) -> io::Result<()> {
+        if outcome == Outcome::Failed {
+            self.blocks.fail_realloc(thread);
+            return Ok(());
+        }
+        let info = self.blocks.finish_realloc(thread, old);
+        self.deallocated(info)
+    }
+
+    fn deallocated(
+        &mut self,
+        info: Option<htrace_trace_format::AllocationInfoIndex>,
+    ) -> io::Result<()> {
+        let Some(info) = info else { return Ok(()) };
+        self.sizes.live -= self.sizes.of(info.get());
+        self.writer.deallocation(info)
+    }
+
+    /// The process runs another program now: its heap is gone, which is no leak.
+    fn forget_heap(&mut self) -> io::Result<()> {
+        for info in self.blocks.forget_all() {
+            self.writer.deallocation(info)?;
+        }
+        self.sizes.live = 0;
+        self.writer.comment(" the process has replaced its program (exec)")
+    }
+
+    /// The trace of a stack under the modules of now.
+    fn trace(&mut self, id: u64) -> io::Result<TraceIndex> {
+        let Some(stack) = self.stacks.get(&id) else { return Ok(TraceIndex::NONE) };
+        if stack.as_of == self.module_changes {
+            return Ok(stack.trace);
+        }
+        let frames = stack.frames.clone();
+        let mut trace = TraceIndex::NONE;
+        for address in frames.iter().rev() {
+            let ip = self.instruction_pointer(*address)?;
+            trace = self.writer.trace(ip, trace)?;
+        }
+        if let Some(stack) = self.stacks.get_mut(&id) {
+            stack.trace = trace;
+            stack.as_of = self.module_changes;
+        }
+        Ok(trace)
+    }
+
+    /// The instruction pointer of a return address.
+    fn instruction_pointer(&mut self, return_address: u64) -> io::Result<IpIndex> {
+        // The call, not what follows it, which may belong to another line or function.
+        let address = return_address.wrapping_sub(1);
+        let place = self.names.place(address);
+        if let Some(index) = self.ips.get(&(place, address)) {
+            return Ok(*index);
+        }
+        let resolved = self.names.resolve(address);
+        let module = self.writer.string(&resolved.module)?;
+        let mut frames = Vec::with_capacity(resolved.frames.len());
+        for frame in resolved.frames {
+            frames.push(Frame {
+                function: self.optional_string(frame.function.as_deref())?,
+                file: self.optional_string(frame.file.as_deref())?,
+                line: frame.line.and_then(|line| i32::try_from(line).ok()).unwrap_or(0),
+            });
+        }
+        let index = self.writer.instruction_pointer(address, module, &frames)?;
+        self.ips.insert((place, address), index);
+        Ok(index)
+    }
+
+    fn optional_string(&mut self, text: Option<&str>) -> io::Result<StringIndex> {
+        text.map_or(Ok(StringIndex::NONE), |text| self.writer.string(text))
+    }
+}
+
+impl Sizes {
+    fn set(&mut self, info: u32, size: u64) {
+        let index = info as usize;
+        if self.by_info.len() <= index {
+            self.by_info.resize(index + 1, 0);
+        }
+        self.by_info[index] = size;
+    }
+
+    fn of(&self, info: u32) -> u64 {
+        self.by_info.get(info as usize).copied().unwrap_or(0)
+    }
+}
+
+/// The whole tick of a clock of 16 bits that was read at the tick `now` or before.
+fn tick_of(clock: u16, now: u64) -> u64 {
+    let age = (now as u16).wrapping_sub(clock);
+    if age > OLDEST_TICKS { now } else { now.saturating_sub(u64::from(age)) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,1 @@
+//! Events by hand, and what an independent reading of the lines makes of them.

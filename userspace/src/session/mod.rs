@@ -1,0 +1,144 @@
+//! One recording, from the target to the finished file.
+//!
+//! [`record`] is the whole story in named steps. The work is in the modules: [`converter`] turns
+//! records into lines of the file (pure), [`recorder`] feeds it on a thread of its own,
+//! [`allocators`] finds what to probe, [`control`] waits for the end, [`output`] names and makes
+//! the file, [`progress`] and [`summary`] talk to the user.
+
+pub mod allocators;
+mod blocks;
+mod control;
+mod converter;
+mod names;
+mod options;
+pub mod output;
+mod progress;
+mod recorder;
+mod subject;
+mod summary;
+
+use std::{
+    fs,
+    path::PathBuf,
+    sync::{Arc, mpsc as std_mpsc},
+};
+
+use anyhow::Context;
+use htrace_trace_format::TargetExit;
+use tokio::sync::mpsc as tokio_mpsc;
+
+pub use self::options::{Options, Target, Verbosity};
+use self::{
+    allocators::Allocators,
+    output::Output,
+    recorder::{Recorder, RecorderInput},
+    subject::Subject,
+    summary::{Closing, Losses},
+};
+use crate::{
+    drain::{Drain, Input},
+    loader::Programs,
+    modules::Module,
+};
+
+/// Batches that may wait for the recorder, of a MiB or 10 ms each.
+const QUEUED_BATCHES: usize = 64;
+
+/// Records a target and returns the exit status that this process is to have.
+///
+/// # Errors
+/// When nothing, or not all, could be recorded. What the target does is never an error.
+pub async fn record(options: Options) -> anyhow::Result<u8> {
+    let signals = control::Signals::take_over().context("cannot take over signals")?;
+    let mut programs = Programs::load(&options.settings)?;
+    let mut subject = Subject::prepare(&options, signals.inherited_mask())?;
+    let mut allocators = Allocators::default();
+    allocators.attach_all(&mut programs, &subject)?;
+    programs.attach_tracepoints()?;
+    subject.require_allocator(&allocators)?;
+
+    let output = output::create(options.output.as_deref(), &subject.output_context())?;
+    let (pipeline, mut modules_seen) = Pipeline::start(&mut programs, &subject, output)?;
+    programs.start()?;
+    if let Err(error) = subject.resume() {
+        programs.stop()?;
+        pipeline.discard();
+        return Err(error.into());
+    }
+    options.verbosity.say(&subject.started_message());
+
+    let mut wait = control::Wait {
+        signals,
+        subject: &mut subject,
+        programs: &mut programs,
+        allocators: &mut allocators,
+        modules_seen: &mut modules_seen,
+        stats: pipeline.recorder.stats(),
+        verbosity: options.verbosity,
+        duration: options.duration,
+    };
+    let end = wait.for_end().await?;
+    wait.programs.stop()?;
+    let losses = Losses::read(wait.programs);
+    let finished = pipeline.finish(Closing { losses, exit: end.target_exit() });
+    let status = wait.exit_status(end).await?;
+    options.verbosity.say(&finished.with_context(|| {
+        format!("the recording is incomplete (the program ended with status {status})")
+    })?);
+    Ok(status)
+}
+
+/// Drain, recorder and file.
+struct Pipeline {
+    drain: Drain,
+    recorder: Recorder,
+    path: PathBuf,
+}
+
+type ModulesSeen = tokio_mpsc::UnboundedReceiver<Arc<Module>>;
+
+impl Pipeline {
+    fn start(
+        programs: &mut Programs,
+        subject: &Subject,
+        output: Output,
+    ) -> anyhow::Result<(Self, ModulesSeen)> {
+        let (new_modules, modules_seen) = tokio_mpsc::unbounded_channel();
+        let (batches, batch_receiver) = std_mpsc::sync_channel(QUEUED_BATCHES);
+        let recorder = Recorder::start(RecorderInput {
+            batches: batch_receiver,
+            file: output.file,
+            header: subject.file_header(),
+            names: subject.names(new_modules),
+        })?;
+        let events = programs.take_events().context("the ring buffer is taken once")?;
+        let drain = Drain::start(Input {
+            events,
+            pid: subject.pid(),
+            waits_for_program: subject.is_launched(),
+            batches,
+        })?;
+        Ok((Self { drain, recorder, path: output.path }, modules_seen))
+    }
+
+    /// Completes the file, and returns what there is to say about it.
+    fn finish(self, closing: Closing) -> anyhow::Result<String> {
+        let drained = self.drain.finish();
+        // When the recorder has failed, the drain has failed because of that.
+        let totals = self.recorder.finish(closing.clone())?;
+        drained?;
+        Ok(summary::text(&totals, &closing.losses, &self.path))
+    }
+
+    /// There is nothing to record: leaves no file.
+    fn discard(self) {
+        let closing = Closing { losses: Losses::default(), exit: TargetExit::Detached };
+        let path = self.path.clone();
+        if let Err(error) = self.finish(closing) {
+            tracing::debug!("while giving up: {error:#}");
+        }
+        if let Err(error) = fs::remove_file(&path) {
+            tracing::debug!("{}: {error}", path.display());
+        }
+    }
+}

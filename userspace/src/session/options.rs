@@ -1,0 +1,62 @@
+//! What the user wants of a recording.
+
+use std::{ffi::OsString, io::Write, path::PathBuf, time::Duration};
+
+use crate::loader::Settings;
+
+/// What to record.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A program to start.
+    Launch {
+        /// Name or path.
+        program: OsString,
+        /// Its arguments.
+        arguments: Vec<OsString>,
+        /// As whom; `None` for the user who called sudo, or else ourselves.
+        user: Option<String>,
+    },
+    /// A process that runs.
+    Attach {
+        /// Its id in our pid namespace.
+        pid: u32,
+    },
+}
+
+/// A recording as the user wants it.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What to record.
+    pub target: Target,
+    /// Where to; `None` for a name made of program and process id.
+    pub output: Option<PathBuf>,
+    /// For how long at most.
+    pub duration: Option<Duration>,
+    /// How much to say.
+    pub verbosity: Verbosity,
+    /// How to load the programs.
+    pub settings: Settings,
+}
+
+/// How much to say. Everything goes to standard error: standard output is the target's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verbosity {
+    /// Errors only.
+    Quiet,
+    /// What was done, and progress on a terminal.
+    Normal,
+}
+
+impl Verbosity {
+    /// Says something unless it is to be quiet.
+    pub fn say(self, text: &str) {
+        if self == Self::Normal {
+            self.complain(text);
+        }
+    }
+
+    /// Says something in any case. A closed standard error is no reason to fail.
+    pub fn complain(self, text: &str) {
+        let _closed = writeln!(std::io::stderr(), "{text}");
+    }
+}

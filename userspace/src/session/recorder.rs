@@ -1,0 +1,185 @@
+//! The thread that turns batches into the file.
+
+use std::{
+    fs::File,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc::{self, Receiver, Sender},
+    },
+    thread::{self, JoinHandle},
+};
+
+use anyhow::{Context, anyhow};
+use htrace_trace_format::{
+    Note, TraceWriter,
+    compression::ZstdFrameWriter,
+    writer::Header,
+};
+
+use super::{
+    converter::{Converter, Totals},
+    names::{NamesSource, ProcessNames},
+    subject::FileHeader,
+    summary::Closing,
+};
+use crate::drain::{Batch, Item, now};
+
+/// Ticks of 10 ms between two checkpoints: what a sudden death loses at most.
+const CHECKPOINT_TICKS: u64 = 100;
+
+/// Level of compression: zstd's own default, as heaptrack's files have.
+const LEVEL: i32 = 3;
+
+/// What a recorder needs.
+pub(super) struct RecorderInput {
+    /// What to record.
+    pub(super) batches: Receiver<Batch>,
+    /// Where to.
+    pub(super) file: File,
+    /// What stands at the top of the file.
+    pub(super) header: FileHeader,
+    /// What addresses mean.
+    pub(super) names: NamesSource,
+}
+
+/// How far a recording is, for others to look at.
+#[derive(Debug, Default)]
+pub(super) struct Stats {
+    /// Allocations so far.
+    pub(super) allocations: AtomicU64,
+    /// Live bytes.
+    pub(super) live_bytes: AtomicU64,
+    /// True when the recorder has ended because the file could not be written.
+    pub(super) failed: AtomicBool,
+}
+
+/// The running recorder.
+pub(super) struct Recorder {
+    thread: JoinHandle<anyhow::Result<Totals>>,
+    closing: Sender<Closing>,
+    stats: Arc<Stats>,
+}
+
+type FileConverter = Converter<ZstdFrameWriter<File>, ProcessNames>;
+
+impl Recorder {
+    /// Starts to record: the head of the file is written when this returns.
+    pub(super) fn start(input: RecorderInput) -> anyhow::Result<Self> {
+        let RecorderInput { batches, file, header, names } = input;
+        let writer = start_file(file, &header).context(CANNOT_WRITE)?;
+        let start = now();
+        let (closing, closes) = mpsc::channel();
+        let stats = Arc::new(Stats::default());
+        let shared = Arc::clone(&stats);
+        let record = move || {
+            let mut converter = Converter::new(writer, ProcessNames::new(names), start);
+            convert_all(&mut converter, &batches, &shared)?;
+            let totals = converter.totals();
+            // Without a closing the recording was given up.
+            if let Ok(closing) = closes.recv() {
+                finish_file(converter, &totals, &closing)?;
+            }
+            Ok::<_, io::Error>(totals)
+        };
+        let shared = Arc::clone(&stats);
+        let thread = thread::Builder::new().name("recorder".to_owned()).spawn(move || {
+            let result = record().context(CANNOT_WRITE);
+            shared.failed.store(result.is_err(), Ordering::Release);
+            result
+        })?;
+        Ok(Self { thread, closing, stats })
+    }
+
+    /// How far it is.
+    pub(super) fn stats(&self) -> Arc<Stats> {
+        Arc::clone(&self.stats)
+    }
+
+    /// Waits until all batches are recorded, and completes the file. The sender of batches must
+    /// be gone.
+    pub(super) fn finish(self, closing: Closing) -> anyhow::Result<Totals> {
+        // A recorder that has failed does not listen; its error follows.
+        let _failed = self.closing.send(closing);
+        self.thread.join().map_err(|_| anyhow!("the recorder has died"))?
+    }
+}
+
+const CANNOT_WRITE: &str = "cannot write the trace file";
+
+fn convert_all(
+    converter: &mut FileConverter,
+    batches: &Receiver<Batch>,
+    stats: &Stats,
+) -> io::Result<()> {
+    let mut checkpoint = now();
+    while let Ok(batch) = batches.recv() {
+        convert(converter, &batch)?;
+        if batch.now >= checkpoint + CHECKPOINT_TICKS {
+            checkpoint = batch.now;
+            converter.writer().checkpoint()?;
+        }
+        let (allocations, live_bytes) = converter.progress();
+        stats.allocations.store(allocations, Ordering::Relaxed);
+        stats.live_bytes.store(live_bytes, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+fn convert(converter: &mut FileConverter, batch: &Batch) -> io::Result<()> {
+    for item in &batch.items {
+        match item {
+            Item::Mappings(text) => converter.mappings(text),
+            Item::Records(records) => {
+                for record in records.iter() {
+                    match record {
+                        Ok(record) => converter.record(&record, batch.now)?,
+                        Err(_) => converter.malformed(),
+                    }
+                }
+            }
+        }
+    }
+    converter.sample(batch.now, batch.resident_pages)
+}
+
+fn start_file(
+    file: File,
+    header: &FileHeader,
+) -> io::Result<TraceWriter<ZstdFrameWriter<File>>> {
+    let command: Vec<&[u8]> = header.command.iter().map(Vec::as_slice).collect();
+    let suppressions: Vec<&str> = header.suppressions.iter().map(String::as_str).collect();
+    let header = Header {
+        command: &command,
+        page_size: header.page_size,
+        pages: header.pages,
+        suppressions: &suppressions,
+        attached: header.attached,
+        started: Some(header.started),
+    };
+    let mut writer = TraceWriter::new(ZstdFrameWriter::new(file, LEVEL)?, &header)?;
+    writer.checkpoint()?;
+    Ok(writer)
+}
+
+fn finish_file(
+    converter: FileConverter,
+    totals: &Totals,
+    closing: &Closing,
+) -> io::Result<()> {
+    let mut writer = converter.into_writer();
+    for (reason, count) in closing.losses.reasons() {
+        writer.note(&Note::Lost { reason: &reason, count })?;
+    }
+    for (end, count) in &totals.stack_ends {
+        writer.note(&Note::StackEnd { reason: end.name(), count: *count })?;
+    }
+    writer.note(&Note::Exit(closing.exit))?;
+    let file = writer.finish()?.finish()?;
+    file.sync_data().or_else(|error| match error.kind() {
+        // Pipes and the like have nothing to synchronise.
+        io::ErrorKind::InvalidInput => Ok(()),
+        _ => Err(error),
+    })
+}

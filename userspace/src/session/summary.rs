@@ -1,0 +1,119 @@
+//! What is said at the end of a recording.
+
+use std::{fmt::Write, path::Path};
+
+use htrace_ebpf_common::counters::Counter;
+use htrace_trace_format::TargetExit;
+
+use super::converter::Totals;
+use crate::loader::Programs;
+
+/// What the programs have counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Losses {
+    lost: Vec<(&'static str, u64)>,
+    handled: Vec<(&'static str, u64)>,
+}
+
+/// What is known only at the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Closing {
+    /// What is missing from the recording.
+    pub(super) losses: Losses,
+    /// How the target ended.
+    pub(super) exit: TargetExit,
+}
+
+impl Losses {
+    /// Reads the counters.
+    pub(super) fn read(programs: &Programs) -> Self {
+        let read = |counters: &[(Counter, &'static str)]| {
+            let counted = counters.iter().map(|(counter, name)| (*name, programs.counter(*counter)));
+            counted.filter(|(_, count)| *count != 0).collect()
+        };
+        Self { lost: read(&Counter::LOST), handled: read(&Counter::HANDLED) }
+    }
+
+    /// What was lost, by reason.
+    pub(super) fn reasons(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.lost.iter().copied()
+    }
+
+    /// Number of events and stacks lost.
+    pub(super) fn total(&self) -> u64 {
+        self.lost.iter().map(|(_, count)| count).sum()
+    }
+}
+
+/// The closing lines: heaptrack's figures, losses if there are any, and what to do next.
+pub(super) fn text(totals: &Totals, losses: &Losses, path: &Path) -> String {
+    let mut text = String::from("heaptrack stats:\n");
+    let counts = &totals.counts;
+    let figures = [
+        ("allocations:          ", counts.allocations),
+        ("leaked allocations:   ", totals.live_blocks),
+        ("temporary allocations:", counts.temporary),
+    ];
+    for (name, count) in figures {
+        line(&mut text, format_args!("\t{name}\t{count}"));
+    }
+    for (reason, count) in losses.reasons() {
+        line(&mut text, format_args!("lost {reason}: {count}"));
+    }
+    if losses.total() > 0 || totals.malformed > 0 {
+        line(&mut text, format_args!("The recording is incomplete: {LOSS_ADVICE}"));
+    }
+    for (name, count) in &losses.handled {
+        tracing::info!("{name}: {count}");
+    }
+    tracing::info!("frees of unknown blocks: {}", counts.unknown_frees);
+    if counts.unseen_frees > 0 {
+        line(&mut text, format_args!("frees not seen (address reused): {}", counts.unseen_frees));
+    }
+    line(&mut text, format_args!("\nRecorded into {path:?}. To analyse it:\n"));
+    line(&mut text, format_args!("  htrace-bpf report {}", quoted(path)));
+    text
+}
+
+const LOSS_ADVICE: &str = "figures are too low, leaks may be too high. A larger --ring-size helps";
+
+fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    // Writing into a string does not fail.
+    let _never = text.write_fmt(arguments);
+    text.push('\n');
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+%@:,".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.into_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(lost: Vec<(&'static str, u64)>) -> String {
+        let losses = Losses { lost, handled: Vec::new() };
+        text(&Totals::default(), &losses, Path::new("run 1.zst"))
+    }
+
+    #[test]
+    fn figures_come_as_heaptrack_gives_them() {
+        let text = said(Vec::new());
+        assert!(text.starts_with("heaptrack stats:\n\tallocations:          \t0\n"), "{text}");
+        assert!(text.ends_with("  htrace-bpf report 'run 1.zst'\n"), "{text}");
+        assert!(!text.contains("lost"), "{text}");
+    }
+
+    #[test]
+    fn losses_are_named() {
+        let text = said(vec![("frees-ring-full", 7)]);
+        assert!(text.contains("\nlost frees-ring-full: 7\n"), "{text}");
+        assert!(text.contains("incomplete"), "{text}");
+    }
+}

@@ -11,7 +11,6 @@
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,6 +20,7 @@ use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer};
 use super::alternate::AlternateDwarf;
 use super::demangle::demangle;
 use super::frame::{Frame, source_path};
+use super::guard::guarded;
 
 /// The debug information of one file.
 pub struct DwarfFile {
@@ -65,7 +65,7 @@ impl DwarfFile {
     /// # Errors
     /// When one of them cannot be read; the text says why.
     pub fn with_alternate(file: &Arc<File>, alternate: &Arc<File>) -> Result<Self, String> {
-        let dwarf = catching(|| AlternateDwarf::read(file, alternate))?;
+        let dwarf = guarded(|| AlternateDwarf::read(file, alternate))?;
         Ok(Self {
             reader: Reader::Alternate(Box::new(dwarf)),
         })
@@ -85,14 +85,14 @@ impl DwarfFile {
         }
         match &mut self.reader {
             Reader::Blazesym(reader) => reader.frames(virtual_address),
-            Reader::Alternate(reader) => catching(|| reader.frames(virtual_address)),
+            Reader::Alternate(reader) => guarded(|| reader.frames(virtual_address)),
         }
     }
 }
 
 impl BlazesymFile {
     fn frames(&mut self, virtual_address: u64) -> Result<Vec<Frame>, String> {
-        let answer = catching(|| {
+        let answer = guarded(|| {
             let input = Input::VirtOffset(virtual_address);
             let symbolized = self.blazesym.symbolize_single(&self.source, input);
             let symbolized = symbolized.map_err(|error| format!("{error:#}"))?;
@@ -101,13 +101,6 @@ impl BlazesymFile {
         self.unopened = None;
         answer
     }
-}
-
-/// Turns a panic into an error. What it may leave inconsistent is inside of the reader, and
-/// whoever gets an error lets go of that.
-fn catching<T>(action: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    let malformed = |_| Err("its debug information is malformed".to_owned());
-    catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(malformed)
 }
 
 /// blazesym gives the function first and what is inlined from the outside in.

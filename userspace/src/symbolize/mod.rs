@@ -15,6 +15,7 @@ pub mod demangle;
 pub mod dwarf;
 pub mod elf_sections;
 pub mod frame;
+mod guard;
 pub mod mini_debug_info;
 pub mod suppressions;
 pub mod symbol_table;

@@ -11,6 +11,7 @@
 mod debug_files;
 mod fixture;
 mod hostile;
+mod limits;
 mod live;
 mod opening;
 mod suppressions;

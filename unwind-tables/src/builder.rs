@@ -5,8 +5,9 @@
 
 use crate::encoding::{BLOCK_BYTES, Row, Rule};
 use crate::error::BuildError;
+use crate::frame_sections::FrameFormat;
 use crate::frames::{Fde, Reader};
-use crate::image::{self, Code, FrameFormat, Image};
+use crate::image::{self, Code, Image};
 use crate::layout::{Layout, lay_out};
 use crate::limits::Limits;
 use crate::padding::is_padding;

@@ -19,9 +19,12 @@
 mod builder;
 mod cache;
 pub mod call_pattern;
+mod elf_header;
 pub mod encoding;
+mod entries;
 mod error;
 mod filter;
+mod frame_sections;
 mod frames;
 mod image;
 mod layout;

@@ -101,6 +101,8 @@ pub struct ModuleTable {
     by_key: FxHashMap<ModuleKey, ModuleId>,
     /// Sorted by address, not overlapping.
     current: Vec<Mapping>,
+    /// The start of each of them, close together for the search.
+    starts: Vec<u64>,
     /// Newest first.
     retired: VecDeque<Mapping>,
     next_mapping: u64,
@@ -118,6 +120,7 @@ impl ModuleTable {
             modules: Vec::new(),
             by_key: FxHashMap::default(),
             current: Vec::new(),
+            starts: Vec::new(),
             retired: VecDeque::new(),
             next_mapping: 0,
         }
@@ -147,6 +150,11 @@ impl ModuleTable {
             };
             self.current.push(mapping);
         }
+        self.starts = self
+            .current
+            .iter()
+            .map(|mapping| mapping.entry.start)
+            .collect();
         self.retire(before, &mut changes);
         changes
     }
@@ -155,9 +163,7 @@ impl ModuleTable {
     /// first. Call it with the look-up address, which is the return address minus one.
     #[must_use]
     pub fn locate(&self, address: u64) -> Option<Location> {
-        let behind = self
-            .current
-            .partition_point(|mapping| mapping.entry.start <= address);
+        let behind = self.starts.partition_point(|start| *start <= address);
         let current = behind
             .checked_sub(1)
             .and_then(|index| self.current.get(index));

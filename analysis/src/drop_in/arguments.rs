@@ -156,11 +156,6 @@ impl Given {
             let value = value_of(option, attached, &shown, next)?;
             given.values.push((option.name, value));
         }
-        if positional.len() > 1 {
-            return Err(
-                "too many positional options have been specified on the command line".into(),
-            );
-        }
         given
             .values
             .extend(positional.into_iter().map(|path| ("file", path)));
@@ -379,10 +374,9 @@ fn find_long(name: &str) -> Result<&'static Known, String> {
 }
 
 fn ambiguous(name: &str, candidates: &[&Known]) -> String {
-    let names: Vec<String> = candidates
-        .iter()
-        .map(|known| format!("'--{}'", known.name))
-        .collect();
+    let mut names: Vec<String> =
+        candidates.iter().map(|known| format!("'--{}'", known.name)).collect();
+    names.sort();
     let (last, others) = names
         .split_last()
         .map_or((String::new(), &[][..]), |(last, others)| {

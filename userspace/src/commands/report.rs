@@ -5,12 +5,13 @@
 
 mod arguments;
 
-use std::ffi::OsString;
-use std::io::{self, BufWriter};
+use std::ffi::{OsStr, OsString};
+use std::io::{self, BufWriter, Write as _};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Parser as _;
+use htrace_analysis::drop_in::{self, Version};
 use htrace_analysis::files::FileSystem;
 use htrace_analysis::request;
 
@@ -35,7 +36,11 @@ pub struct Args {
 /// # Errors
 /// When the file cannot be read, or an output cannot be written.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let words = arguments::with_values(args.arguments);
+    let (compat, words) = split_compat(args.arguments)?;
+    if let Some(version) = compat {
+        return run_as_heaptrack_print(version, &words);
+    }
+    let words = arguments::with_values(words);
     let name = OsString::from("htrace-bpf report");
     let options = match ReportOptions::try_parse_from(std::iter::once(name).chain(words)) {
         Ok(options) => options,
@@ -52,4 +57,99 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         &mut io::stderr().lock(),
     )?;
     Ok(ExitCode::from(status))
+}
+
+/// Behaves as heaptrack_print does, byte for byte, on its own command line (without the program's
+/// name). This is also what a link named `heaptrack_print` runs.
+///
+/// # Errors
+/// When standard output fails.
+pub fn run_as_heaptrack_print(version: Version, words: &[OsString]) -> anyhow::Result<ExitCode> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut err = io::stderr().lock();
+    let status = drop_in::run(words, version, &FileSystem, &mut out, &mut err)
+        .and_then(|status| out.flush().map(|()| status))
+        .context("cannot write the report")?;
+    Ok(ExitCode::from(status))
+}
+
+/// The version that `program` stands for when it is heaptrack_print's name: 1.4, the one that
+/// distributions ship.
+#[must_use]
+pub fn compat_of_program(program: &OsStr) -> Option<Version> {
+    let name = std::path::Path::new(program).file_name()?;
+    (name == "heaptrack_print").then_some(Version::V1_4)
+}
+
+/// Takes `--compat=VERSION` or `--compat VERSION` out of the words.
+fn split_compat(words: Vec<OsString>) -> anyhow::Result<(Option<Version>, Vec<OsString>)> {
+    let mut compat = None;
+    let mut others = Vec::with_capacity(words.len());
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        let value = match word.to_str() {
+            Some("--") => {
+                others.push(word);
+                others.extend(words.by_ref());
+                break;
+            }
+            Some("--compat") => words.next(),
+            Some(text) => text.strip_prefix("--compat=").map(OsString::from),
+            None => None,
+        };
+        match value {
+            Some(value) => compat = Some(parse_version(&value)?),
+            None => others.push(word),
+        }
+    }
+    Ok((compat, others))
+}
+
+fn parse_version(name: &OsStr) -> anyhow::Result<Version> {
+    match name.to_str().and_then(Version::from_name) {
+        Some(version) => Ok(version),
+        None => bail!("--compat takes 1.4, 1.5 or 1.6, not {}", name.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compat_is_found_anywhere_in_front_of_a_double_dash() {
+        let split = |line: &str| {
+            split_compat(line.split(' ').map(OsString::from).collect()).map(|(compat, words)| {
+                (
+                    compat,
+                    words.join(OsStr::new(" ")).to_string_lossy().into_owned(),
+                )
+            })
+        };
+        assert_eq!(
+            split("-l --compat=1.5 f").unwrap(),
+            (Some(Version::V1_5), "-l f".into())
+        );
+        assert_eq!(
+            split("--compat 1.6 f").unwrap(),
+            (Some(Version::V1_6), "f".into())
+        );
+        assert_eq!(
+            split("-- --compat=1.4").unwrap(),
+            (None, "-- --compat=1.4".into())
+        );
+        assert!(split("--compat=2 f").is_err());
+    }
+
+    #[test]
+    fn only_the_name_of_the_program_counts() {
+        assert_eq!(
+            compat_of_program(OsStr::new("/usr/bin/heaptrack_print")),
+            Some(Version::V1_4)
+        );
+        assert_eq!(
+            compat_of_program(OsStr::new("/heaptrack_print/htrace-bpf")),
+            None
+        );
+    }
 }

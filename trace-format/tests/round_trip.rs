@@ -468,3 +468,14 @@ fn a_line_without_end_is_refused_before_memory_runs_out() {
     assert!(matches!(error, ReadError::LineTooLong { .. }));
     assert!(reader.next_record(&mut ()).unwrap().is_none());
 }
+
+#[test]
+fn a_pipeline_hands_on_more_than_one_block() {
+    let text: Vec<u8> = (0..2_000_000u32).flat_map(|n| n.to_le_bytes()).collect();
+    let mut zstd = ZstdFrameWriter::new(Vec::new(), 1).unwrap();
+    zstd.write_all(&text).unwrap();
+    let file = std::io::Cursor::new(zstd.finish().unwrap());
+    let mut decoded = Vec::new();
+    pipelined(decoder(file).unwrap()).unwrap().read_to_end(&mut decoded).unwrap();
+    assert!(decoded == text);
+}

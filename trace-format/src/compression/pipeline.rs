@@ -68,6 +68,10 @@ fn fill_block(source: &mut impl Read, block: &mut Vec<u8>) -> io::Result<()> {
     block.resize(BLOCK_BYTES, 0);
     let mut length = 0;
     let outcome = loop {
+        // A decoder may take a read into no room for an error.
+        if length == block.len() {
+            break Ok(());
+        }
         match source.read(&mut block[length..]) {
             Ok(0) => break Ok(()),
             Ok(count) => length += count,

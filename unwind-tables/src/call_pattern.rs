@@ -67,7 +67,7 @@ const fn encoded_length(modrm: u8, sib: u8) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use iced_x86::{Decoder, DecoderOptions, FlowControl};
+    use iced_x86::{Decoder, DecoderOptions};
     use proptest::prelude::*;
 
     use super::*;
@@ -80,10 +80,8 @@ mod tests {
 
     fn near_call_length(code: &[u8]) -> Option<usize> {
         let instruction = Decoder::new(64, code, DecoderOptions::NONE).decode();
-        let control = instruction.flow_control();
-        let is_call = matches!(control, FlowControl::Call | FlowControl::IndirectCall);
-        let near = instruction.is_call_near() || instruction.is_call_near_indirect();
-        (is_call && near).then(|| instruction.len())
+        let is_call = instruction.is_call_near() || instruction.is_call_near_indirect();
+        is_call.then(|| instruction.len())
     }
 
     #[test]

@@ -7,16 +7,38 @@
 use crate::error::BuildError;
 use crate::frame_sections::{Extent, FrameFormat, FrameSection};
 
-/// Where the section's FDEs are, ascending.
-pub(crate) fn fde_offsets(section: &FrameSection<'_>) -> Result<Vec<usize>, BuildError> {
+/// Where the section's FDEs are, ascending; one more than `limit` when there are more.
+pub(crate) fn fde_offsets(
+    section: &FrameSection<'_>,
+    limit: usize,
+) -> Result<Vec<usize>, BuildError> {
     let entries = Entries::new(section).filter_map(|entry| entry.map(|e| e.fde_offset).transpose());
-    let mut offsets = entries.collect::<Result<Vec<_>, _>>()?;
+    let mut offsets = entries
+        .take(limit.saturating_add(1))
+        .collect::<Result<Vec<_>, _>>()?;
     if let Extent::Open { listed } = &section.extent {
         offsets.extend(listed);
         offsets.sort_unstable();
         offsets.dedup();
     }
     Ok(offsets)
+}
+
+/// The length that the entry at this offset claims, without the length field itself.
+pub(crate) fn entry_length(section: &[u8], offset: usize) -> Option<u64> {
+    read_length(section, offset).map(|(length, _, _)| length)
+}
+
+/// The length of an entry, whether it is in the 64-bit format, and what follows the length field.
+fn read_length(section: &[u8], offset: usize) -> Option<(u64, bool, &[u8])> {
+    let (length, rest) = section.get(offset..)?.split_first_chunk()?;
+    match u32::from_le_bytes(*length) {
+        u32::MAX => {
+            let (length, rest) = rest.split_first_chunk()?;
+            Some((u64::from_le_bytes(*length), true, rest))
+        }
+        length => Some((length.into(), false, rest)),
+    }
 }
 
 /// Walks a section by its length fields.
@@ -44,19 +66,6 @@ impl<'data> Entries<'data> {
         }
     }
 
-    /// The length of the entry, whether in the 64-bit format, and what follows the length field.
-    fn read_length(&self) -> Option<(u64, bool, &'data [u8])> {
-        let rest = self.section.bytes.get(self.offset..)?;
-        let (length, rest) = rest.split_first_chunk()?;
-        match u32::from_le_bytes(*length) {
-            u32::MAX => {
-                let (length, rest) = rest.split_first_chunk()?;
-                Some((u64::from_le_bytes(*length), true, rest))
-            }
-            length => Some((length.into(), false, rest)),
-        }
-    }
-
     fn is_open(&self) -> bool {
         matches!(self.section.extent, Extent::Open { .. })
     }
@@ -76,7 +85,7 @@ impl Iterator for Entries<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let size = self.section.bytes.len();
         // Less than a length field: alignment bytes at the end.
-        let (length, wide, rest) = self.read_length()?;
+        let (length, wide, rest) = read_length(&self.section.bytes, self.offset)?;
         if length == 0 && self.is_open() {
             return None;
         }

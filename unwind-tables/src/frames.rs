@@ -3,8 +3,6 @@
 //! Knows call frame information, not code or tables. Where entries are is found elsewhere; an entry
 //! that cannot be understood costs only itself.
 
-use std::collections::hash_map::Entry;
-
 use gimli::{
     CommonInformationEntry, DebugFrame, EhFrame, FrameDescriptionEntry, LittleEndian,
     UnwindContext, UnwindOffset, UnwindSection, X86_64,
@@ -12,11 +10,14 @@ use gimli::{
 use rustc_hash::FxHashMap;
 
 use crate::encoding::Rule;
-use crate::entries::fde_offsets;
+use crate::entries::{entry_length, fde_offsets};
 use crate::error::BuildError;
 use crate::frame_sections::{FrameFormat, FrameSection};
 use crate::limits::Limits;
 use crate::rules::{Slice, rule_of};
+
+/// Real images have at most a few dozen CIEs.
+const MAX_KEPT_CIES: usize = 4096;
 
 /// An FDE that was found but not evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +113,7 @@ where
             fdes: Vec::new(),
             skipped: 0,
         };
-        for offset in fde_offsets(self.section)? {
+        for offset in fde_offsets(self.section, self.limits.fdes)? {
             self.add(offset, index, &mut listing)?;
         }
         Ok(listing)
@@ -147,27 +148,37 @@ where
     }
 
     fn parse(&mut self, offset: usize) -> Option<FrameDescriptionEntry<Slice<'data>>> {
-        let cies = &mut self.cies;
+        let bases = &self.section.bases;
         let partial = self
             .frames
-            .partial_fde_from_offset(&self.section.bases, offset.into())
+            .partial_fde_from_offset(bases, offset.into())
             .ok()?;
-        partial
-            .parse(
-                |frames, bases, offset| match cies.entry(UnwindOffset::into(offset)) {
-                    Entry::Occupied(known) => Ok(known.get().clone()),
-                    Entry::Vacant(new) => {
-                        Ok(new.insert(frames.cie_from_offset(bases, offset)?).clone())
-                    }
-                },
-            )
-            .ok()
+        let cie = self.cie(UnwindOffset::into(partial.cie_offset()))?;
+        partial.parse(|_, _, _| Ok(cie.clone())).ok()
+    }
+
+    /// The CIE at this offset. Hostile FDEs may refer to a different one each, anywhere in the
+    /// section, so both their length and the number that is kept are limited.
+    fn cie(&mut self, offset: usize) -> Option<CommonInformationEntry<Slice<'data>>> {
+        if let Some(cie) = self.cies.get(&offset) {
+            return Some(cie.clone());
+        }
+        if entry_length(&self.section.bytes, offset)? > self.limits.cie_bytes as u64 {
+            return None;
+        }
+        let cie = self
+            .frames
+            .cie_from_offset(&self.section.bases, offset.into())
+            .ok()?;
+        if self.cies.len() < MAX_KEPT_CIES {
+            self.cies.insert(offset, cie.clone());
+        }
+        Some(cie)
     }
 
     fn evaluate(&mut self, fde: &Fde) -> Evaluated<'_> {
         let parsed = self.parse(fde.offset)?;
-        let cie = parsed.cie();
-        if cie.return_address_register() != X86_64::RA || cie.entry_len() > self.limits.cie_bytes {
+        if parsed.cie().return_address_register() != X86_64::RA {
             return None;
         }
         self.rows.clear();
@@ -178,6 +189,10 @@ where
         while let Some(row) = table.next_row().ok()? {
             let rule = rule_of(row, &self.frames, trampoline);
             push_row(&mut self.rows, row.start_address(), rule, fde.end);
+            if self.rows.len() > self.limits.rows {
+                // These rows alone make the table too large, which its builder reports.
+                break;
+            }
         }
         let starts_right = self
             .rows
@@ -187,12 +202,14 @@ where
     }
 }
 
-/// Adds a row of an FDE: of two at one address the later holds, and none holds at or after `end`.
+/// Adds a row of an FDE: of two at one address the later holds, none holds at or after `end`, and
+/// equal neighbours are one.
 fn push_row(rows: &mut Vec<(u64, Rule)>, start: u64, rule: Rule, end: u64) {
-    match rows.last_mut() {
-        Some(last) if last.0 == start => last.1 = rule,
-        _ if start < end => rows.push((start, rule)),
-        _ => {}
+    if rows.last().is_some_and(|last| last.0 == start) {
+        rows.pop();
+    }
+    if start < end && rows.last().is_none_or(|last| last.1 != rule) {
+        rows.push((start, rule));
     }
 }
 

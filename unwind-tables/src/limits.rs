@@ -9,18 +9,18 @@ pub struct Limits {
     pub section_bytes: u64,
     /// Largest number of frame descriptions.
     pub fdes: usize,
-    /// Largest number of rows, before and after merging.
+    /// Largest number of rows.
     pub rows: usize,
-    /// Largest size of a common information entry in bytes. Its instructions run again for each
-    /// frame description that refers to it, so that a large one would cost quadratic time. Frame
-    /// descriptions with a larger one become unsupported.
+    /// Largest size of a common information entry in bytes. Each frame description that refers to
+    /// one reads and runs it again, so that a large one would cost quadratic time. Frame
+    /// descriptions with a larger one are skipped, and their code becomes a gap.
     pub cie_bytes: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            section_bytes: 1 << 30,
+            section_bytes: 1 << 28,
             fdes: 1 << 22,
             rows: 1 << 24,
             cie_bytes: 1 << 10,

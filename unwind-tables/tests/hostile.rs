@@ -134,13 +134,30 @@ fn rows_and_fdes_are_limited_with_the_place() {
 }
 
 #[test]
+fn the_rows_of_one_fde_are_limited() {
+    let step = |n: u64| [op::advance(1), op::def_cfa_offset(8 * (n % 2 + 2))].concat();
+    let steps: Vec<_> = (0..30).map(step).collect();
+    let image = Synthetic::eh(&[RET; 32], Frames::eh().fde(0, 32, &steps).finish()).image();
+    let limits = Limits {
+        rows: 20,
+        ..Limits::default()
+    };
+    let error = build_within(&image, &limits).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "more than 20 rows at code address 0x401014"
+    );
+    assert_eq!(build(&image).unwrap().rows().len(), 32);
+}
+
+#[test]
 fn a_giant_cie_is_not_run_for_each_fde() {
     let mut instructions = [op::def_cfa(op::RSP, 8), op::offset(op::RA, 1)].concat();
     instructions.resize(2000, 0);
     let frames = Frames::with_cie(false, false, &instructions).fde(0, 32, &[]);
     let table = build(&Synthetic::eh(&[RET; 32], frames.finish()).image()).unwrap();
-    assert_eq!(table.lookup(CODE), Some(Rule::UNSUPPORTED));
-    assert_eq!(table.statistics().rejected_fdes, 1);
+    assert_eq!(table.lookup(CODE), Some(Rule::GAP));
+    assert_eq!(table.statistics().skipped_fdes, 1);
 }
 
 #[test]

@@ -30,11 +30,19 @@ const fn direct(before: u64) -> bool {
 }
 
 const fn indirect(before: u64) -> bool {
-    indirect_of_length(before, 2)
-        || indirect_of_length(before, 3)
-        || indirect_of_length(before, 4)
-        || indirect_of_length(before, 6)
-        || indirect_of_length(before, 7)
+    contains_ff(before)
+        && (indirect_of_length(before, 2)
+            || indirect_of_length(before, 3)
+            || indirect_of_length(before, 4)
+            || indirect_of_length(before, 6)
+            || indirect_of_length(before, 7))
+}
+
+/// Whether any byte is `FF`: spares most addresses of a code scan the five comparisons.
+const fn contains_ff(bytes: u64) -> bool {
+    // The usual search for a zero byte, in the complement.
+    let zeros_in_complement = (!bytes).wrapping_sub(0x0101_0101_0101_0101) & bytes;
+    zeros_in_complement & 0x8080_8080_8080_8080 != 0
 }
 
 const fn indirect_of_length(before: u64, length: u32) -> bool {
@@ -99,6 +107,18 @@ mod tests {
             }
         }
         assert_eq!(calls, 32 * 256);
+    }
+
+    #[test]
+    fn an_ff_byte_is_found_wherever_it_is() {
+        for position in 0..8 {
+            for other in [0, 1, 0x7f, 0x80, 0xfe] {
+                let mut bytes = [other; 8];
+                assert!(!contains_ff(u64::from_le_bytes(bytes)));
+                bytes[position] = 0xff;
+                assert!(contains_ff(u64::from_le_bytes(bytes)));
+            }
+        }
     }
 
     #[test]

@@ -131,32 +131,48 @@ impl Accounting {
         self.peak_policy = peak_policy;
     }
 
-    /// Counts an allocation at time `now`; `false`, and nothing counted, when there is no such
-    /// info.
+    /// Counts an event at time `now`; `false`, and nothing counted, when there is no such info.
     #[inline]
-    pub fn allocate(&mut self, index: AllocationInfoIndex, now: i64) -> bool {
-        self.allocate_as(index, u64::from(index.get()), now)
+    pub fn event(&mut self, index: AllocationInfoIndex, is_free: bool, now: i64) -> bool {
+        self.event_as(index, u64::from(index.get()), is_free, now)
     }
 
-    /// As [`Accounting::allocate`] where `identity`, not the info, tells blocks apart.
+    /// As [`Accounting::event`] where `identity`, not the info, tells blocks apart.
+    ///
+    /// Free of branches that depend on the tables: those live in far memory, and waiting for one
+    /// event must not keep the processor from fetching for the next.
     #[inline]
-    pub fn allocate_as(&mut self, index: AllocationInfoIndex, identity: u64, now: i64) -> bool {
+    pub fn event_as(
+        &mut self,
+        index: AllocationInfoIndex,
+        identity: u64,
+        is_free: bool,
+        now: i64,
+    ) -> bool {
         let Some(info) = self.infos.get(index.position()) else {
             return false;
         };
-        let size = info.size.cast_signed();
         let Some(entry) = self.entries.get_mut(info.entry as usize) else {
             return false;
         };
+        let size = info.size.cast_signed();
+        let (change, allocation) = if is_free {
+            (size.wrapping_neg(), 0)
+        } else {
+            (size, 1)
+        };
+        let temporary = i64::from(is_free & (self.last == identity));
+        self.last = if is_free { 0 } else { identity };
         catch_up(entry, self.peaks);
-        entry.costs.leaked = entry.costs.leaked.wrapping_add(size);
-        entry.costs.allocations += 1;
-        self.total.allocations += 1;
-        self.total.leaked = self.total.leaked.wrapping_add(size);
-        if self.total.leaked > self.total.peak {
+        entry.costs.leaked = entry.costs.leaked.wrapping_add(change);
+        entry.costs.allocations += allocation;
+        entry.costs.temporary += temporary;
+        self.total.leaked = self.total.leaked.wrapping_add(change);
+        self.total.allocations += allocation;
+        self.total.temporary += temporary;
+        if self.total.leaked > self.total.peak && !is_free {
             self.new_maximum(now);
         }
-        self.last = identity;
         true
     }
 
@@ -169,32 +185,6 @@ impl Accounting {
             PeakPolicy::Only { bytes, time } => bytes == self.total.peak && time == now,
         };
         self.peaks += u64::from(taken);
-    }
-
-    /// Counts a deallocation; `false`, and nothing counted, when there is no such info.
-    #[inline]
-    pub fn free(&mut self, index: AllocationInfoIndex) -> bool {
-        self.free_as(index, u64::from(index.get()))
-    }
-
-    /// As [`Accounting::free`] where `identity`, not the info, tells blocks apart.
-    #[inline]
-    pub fn free_as(&mut self, index: AllocationInfoIndex, identity: u64) -> bool {
-        let Some(info) = self.infos.get(index.position()) else {
-            return false;
-        };
-        let size = info.size.cast_signed();
-        let Some(entry) = self.entries.get_mut(info.entry as usize) else {
-            return false;
-        };
-        let temporary = i64::from(self.last == identity);
-        self.last = 0;
-        catch_up(entry, self.peaks);
-        entry.costs.leaked = entry.costs.leaked.wrapping_sub(size);
-        entry.costs.temporary += temporary;
-        self.total.leaked = self.total.leaked.wrapping_sub(size);
-        self.total.temporary += temporary;
-        true
     }
 
     /// Ends counting: all peaks are right afterwards.
@@ -214,8 +204,11 @@ impl Accounting {
 
 #[inline]
 fn catch_up(entry: &mut Entry, peaks: u64) {
-    if entry.seen_peak != peaks {
-        entry.costs.peak = entry.costs.leaked;
-        entry.seen_peak = peaks;
-    }
+    let Costs { leaked, peak, .. } = entry.costs;
+    entry.costs.peak = if entry.seen_peak == peaks {
+        peak
+    } else {
+        leaked
+    };
+    entry.seen_peak = peaks;
 }

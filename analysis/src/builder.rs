@@ -6,7 +6,7 @@
 
 use htrace_trace_format::fields::Fields;
 use htrace_trace_format::record::InstructionPointer;
-use htrace_trace_format::{AllocationInfoIndex, Place, Record, TraceIndex};
+use htrace_trace_format::{AllocationInfoIndex, EventBatch, Place, Record, TraceIndex};
 use rustc_hash::FxHashMap;
 
 use crate::accounting::{Accounting, PeakPolicy};
@@ -156,66 +156,58 @@ impl Builder {
         }
     }
 
-    /// Adds one record that was read at `place`.
+    /// Adds a batch of events.
     ///
     /// # Errors
     /// See [`LoadError`].
     #[inline]
-    pub fn record(
+    pub fn events(
         &mut self,
-        place: Place,
-        record: Record<'_>,
+        batch: &EventBatch,
         observer: &mut impl Observer,
         diagnostics: &mut impl Diagnostics,
     ) -> Result<(), LoadError> {
-        match record {
-            Record::Allocation(index) => {
-                self.allocate(place, index, observer, diagnostics);
-                Ok(())
+        if self.now < 0 {
+            return Ok(());
+        }
+        for (position, event) in batch.events().iter().enumerate() {
+            if self.accounting.event(event.info, event.is_free, self.now) {
+                self.tell(event.info, event.is_free, observer);
+            } else {
+                self.unknown_info(
+                    batch.place(position),
+                    event.info,
+                    event.is_free,
+                    diagnostics,
+                )?;
             }
-            Record::Deallocation(index) => self.free(place, index, observer, diagnostics),
-            other => self.rare_record(place, other, observer, diagnostics),
         }
+        Ok(())
     }
 
     #[inline]
-    fn allocate(
-        &mut self,
-        place: Place,
-        index: AllocationInfoIndex,
-        observer: &mut impl Observer,
-        diagnostics: &mut impl Diagnostics,
-    ) {
-        if self.now < 0 {
-            return;
-        }
-        if self.accounting.allocate(index, self.now) {
-            observer.allocated(index, self.so_far(self.now));
+    fn tell(&self, index: AllocationInfoIndex, is_free: bool, observer: &mut impl Observer) {
+        if is_free {
+            observer.freed(index, self.so_far(self.now));
         } else {
-            self.unknown_info(place, index, false, diagnostics);
+            observer.allocated(index, self.so_far(self.now));
         }
     }
 
-    #[inline]
-    fn free(
+    fn event(
         &mut self,
         place: Place,
-        index: AllocationInfoIndex,
+        (index, is_free): (AllocationInfoIndex, bool),
         observer: &mut impl Observer,
         diagnostics: &mut impl Diagnostics,
     ) -> Result<(), LoadError> {
         if self.now < 0 {
             return Ok(());
         }
-        if self.accounting.free(index) {
-            observer.freed(index, self.so_far(self.now));
-            return Ok(());
+        if !self.accounting.event(index, is_free, self.now) {
+            return self.unknown_info(place, index, is_free, diagnostics);
         }
-        if self.rules.refuse_unknown_free {
-            let reason = "it frees a block that the file does not define";
-            return Err(LoadError::WouldCrash { place, reason });
-        }
-        self.unknown_info(place, index, true, diagnostics);
+        self.tell(index, is_free, observer);
         Ok(())
     }
 
@@ -226,7 +218,11 @@ impl Builder {
         index: AllocationInfoIndex,
         deallocation: bool,
         diagnostics: &mut impl Diagnostics,
-    ) {
+    ) -> Result<(), LoadError> {
+        if deallocation && self.rules.refuse_unknown_free {
+            let reason = "it frees a block that the file does not define";
+            return Err(LoadError::WouldCrash { place, reason });
+        }
         let known = self.accounting.infos().len();
         self.irregular = true;
         let problem = Problem::InfoOutOfRange {
@@ -235,10 +231,14 @@ impl Builder {
             deallocation,
         };
         diagnostics.problem(place, &problem);
+        Ok(())
     }
 
-    #[inline(never)]
-    fn rare_record(
+    /// Adds one record that was read at `place`.
+    ///
+    /// # Errors
+    /// See [`LoadError`].
+    pub fn record(
         &mut self,
         place: Place,
         record: Record<'_>,
@@ -252,6 +252,12 @@ impl Builder {
             | Record::AllocationInfo { .. }
             | Record::Suppression(_)
             | Record::Attached => return self.table_record(place, record, diagnostics),
+            Record::Allocation(index) => {
+                return self.event(place, (index, false), observer, diagnostics);
+            }
+            Record::Deallocation(index) => {
+                return self.event(place, (index, true), observer, diagnostics);
+            }
             Record::RawAllocation {
                 size,
                 trace,
@@ -430,7 +436,7 @@ impl Builder {
             None => self.raw_info(size, trace),
         };
         self.raw.live.insert(pointer, index);
-        if self.accounting.allocate_as(index, pointer, self.now) {
+        if self.accounting.event_as(index, pointer, false, self.now) {
             observer.allocated(index, self.so_far(self.now));
         }
     }
@@ -449,7 +455,7 @@ impl Builder {
         let Some(index) = self.raw.live.remove(&pointer) else {
             return;
         };
-        if self.accounting.free_as(index, pointer) {
+        if self.accounting.event_as(index, pointer, true, self.now) {
             observer.freed(index, self.so_far(self.now));
         }
     }

@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use htrace_trace_format::fields::FieldError;
-use htrace_trace_format::{Place, ProblemSink, RecordReader};
+use htrace_trace_format::{EventBatch, Place, ProblemSink, RecordReader};
 
 use crate::builder::{Builder, Pass, Rules};
 use crate::observer::Observer;
@@ -63,7 +63,10 @@ fn read_all<R: Read>(
     observer: &mut impl Observer,
     problems: &mut ProblemLog,
 ) -> Result<(), LoadError> {
+    let mut batch = EventBatch::default();
     loop {
+        reader.take_events(&mut batch);
+        builder.events(&batch, observer, problems)?;
         let place = reader.next_place();
         let Some(record) = reader.next_record(&mut FieldProblems(problems))? else {
             return Ok(());

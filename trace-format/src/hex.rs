@@ -34,6 +34,56 @@ pub const fn digit(byte: u8) -> Option<u8> {
     }
 }
 
+/// Repeats a byte over a word.
+const fn repeated(byte: u8) -> u64 {
+    u64::from_ne_bytes([byte; 8])
+}
+
+/// Reads up to seven digits and the line feed behind them from eight bytes, without a branch that
+/// depends on how many there are. `None` when there is anything else; then the general parser has
+/// to look.
+///
+/// Returns the number and its count of digits.
+#[inline]
+#[must_use]
+pub fn line_of_digits(bytes: [u8; 8]) -> Option<(u32, usize)> {
+    const HIGH: u64 = repeated(0x80);
+    let word = u64::from_le_bytes(bytes);
+    let no_line_feed = word ^ repeated(b'\n');
+    let line_feeds = no_line_feed.wrapping_sub(repeated(1)) & !no_line_feed & HIGH;
+    if line_feeds == 0 || word & 0xff == u64::from(b'\n') {
+        return None;
+    }
+    let digits = line_feeds.trailing_zeros() / 8;
+    // First digit lowest; after the shift the digits fill the word's upper end.
+    let text = word << (64 - 8 * digits);
+    let unused = (1u64 << (64 - 8 * digits)) - 1;
+    if !all_digits(text, unused) {
+        return None;
+    }
+    let nibbles = (text & repeated(0x0f)) + ((text >> 6) & repeated(1)) * 9;
+    let bytes = ((nibbles << 4) | (nibbles >> 8)) & 0x00ff_00ff_00ff_00ff;
+    let halves = ((bytes << 8) | (bytes >> 16)) & 0x0000_ffff_0000_ffff;
+    let value = (halves << 16) | (halves >> 32);
+    Some((value as u32, digits as usize))
+}
+
+/// Whether every byte of `text` outside of `unused` is a lower-case digit.
+#[inline]
+const fn all_digits(text: u64, unused: u64) -> bool {
+    const HIGH: u64 = repeated(0x80);
+    if text & HIGH != 0 {
+        return false;
+    }
+    // Bytes are below 0x80, so no sum carries into the next one.
+    let at_least_0 = text + repeated(0x80 - b'0');
+    let above_9 = text + repeated(0x80 - (b'9' + 1));
+    let at_least_a = text + repeated(0x80 - b'a');
+    let above_f = text + repeated(0x80 - (b'f' + 1));
+    let digit = (at_least_0 & !above_9) | (at_least_a & !above_f);
+    (digit | unused) & HIGH == HIGH
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,6 +113,27 @@ mod tests {
         assert_eq!(digit(b'9'), Some(9));
         for byte in *b"FgGx -\r" {
             assert_eq!(digit(byte), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_line_of_digits_reads_as_the_general_parser_reads_it(bytes: [u8; 8], digits in 0usize..8) {
+            let mut line = bytes;
+            let text = format!("{:07x}", u64::from_le_bytes(bytes) & 0xfff_ffff);
+            line[..digits].copy_from_slice(&text.as_bytes()[..digits]);
+            line[digits] = b'\n';
+            for line in [line, bytes] {
+                let end = line.iter().position(|&byte| byte == b'\n');
+                let expected = end.filter(|&end| end > 0).and_then(|end| {
+                    let digits = line[..end].iter().map(|&byte| digit(byte));
+                    let value = digits.into_iter().try_fold(0u32, |value, digit| {
+                        Some((value << 4) | u32::from(digit?))
+                    });
+                    Some((value?, end))
+                });
+                prop_assert_eq!(line_of_digits(line), expected);
+            }
         }
     }
 }

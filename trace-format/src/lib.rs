@@ -24,6 +24,6 @@ pub mod writer;
 
 pub use index::{AllocationInfoIndex, IpIndex, StringIndex, TraceIndex};
 pub use note::{Note, TargetExit};
-pub use reader::{Place, ProblemSink, ReadError, RecordReader};
+pub use reader::{Event, EventBatch, Place, ProblemSink, ReadError, RecordReader};
 pub use record::{Frame, Record};
 pub use writer::TraceWriter;

@@ -95,6 +95,51 @@ pub enum LastLine {
     Parse,
 }
 
+/// An allocation or deallocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// What was allocated or freed.
+    pub info: AllocationInfoIndex,
+    /// A deallocation.
+    pub is_free: bool,
+    /// Length of the line with its line feed.
+    bytes: u8,
+}
+
+/// Consecutive events, see [`RecordReader::take_events`].
+#[derive(Clone, Debug, Default)]
+pub struct EventBatch {
+    events: Vec<Event>,
+    before: Place,
+    first_byte: u64,
+}
+
+impl EventBatch {
+    /// Events of a full batch: few enough to stay in the processor's first cache.
+    const MOST: usize = 1024;
+
+    /// The events.
+    #[must_use]
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// The place of the event at `position`.
+    #[must_use]
+    pub fn place(&self, position: usize) -> Place {
+        let bytes: u64 = self
+            .events
+            .iter()
+            .take(position)
+            .map(|event| u64::from(event.bytes))
+            .sum();
+        Place {
+            line: self.before.line + 1 + position as u64,
+            byte: self.first_byte + bytes,
+        }
+    }
+}
+
 /// Reads records from `R`, which delivers decompressed bytes.
 pub struct RecordReader<R> {
     source: R,
@@ -183,66 +228,57 @@ impl<R: Read> RecordReader<R> {
         self.source
     }
 
+    /// Takes the well-formed `+` and `-` records that come next and lie whole in the buffer. This
+    /// is the fast way through the bulk of a file; what it leaves out, [`RecordReader::next_record`]
+    /// delivers, also further events.
+    #[inline]
+    pub fn take_events(&mut self, batch: &mut EventBatch) {
+        batch.events.clear();
+        batch.before = self.place;
+        batch.first_byte = self.next_byte;
+        if self.file_version == 0 {
+            return;
+        }
+        let Some(window) = self.buffer.get(self.start..self.end) else {
+            return;
+        };
+        let mut used = 0;
+        while let Some(&[letter, b' ', d0, d1, d2, d3, d4, d5, d6, d7]) =
+            window.get(used..).and_then(|rest| rest.first_chunk())
+            && (letter == b'+' || letter == b'-')
+            && let Some((index, digits)) = hex::line_of_digits([d0, d1, d2, d3, d4, d5, d6, d7])
+            && batch.events.len() < EventBatch::MOST
+        {
+            let info = AllocationInfoIndex::from_file(index);
+            let bytes = digits as u8 + 3;
+            batch.events.push(Event {
+                info,
+                is_free: letter == b'-',
+                bytes,
+            });
+            used += usize::from(bytes);
+        }
+        self.advance(batch.events.len() as u64, used, batch);
+    }
+
+    fn advance(&mut self, lines: u64, bytes: usize, batch: &EventBatch) {
+        if let Some(last) = batch.events.last() {
+            self.start += bytes;
+            self.next_byte += bytes as u64;
+            let byte = self.next_byte - u64::from(last.bytes);
+            self.place = Place {
+                line: self.place.line + lines,
+                byte,
+            };
+        }
+    }
+
     /// The next record; `None` at the end of the file.
     ///
     /// # Errors
     /// See [`ReadError`]. An error of the source comes after all lines that precede it; behind any
     /// error the reader is at its end.
-    #[inline]
     pub fn next_record(
-        &mut self,
-        problems: &mut impl ProblemSink,
-    ) -> Result<Option<Record<'_>>, ReadError> {
-        if self.file_version >= 1
-            && let Some((letter, index)) = self.take_short_event()
-        {
-            let info = AllocationInfoIndex::from_file(index);
-            return Ok(Some(if letter == b'+' {
-                Record::Allocation(info)
-            } else {
-                Record::Deallocation(info)
-            }));
-        }
-        self.next_parsed(problems)
-    }
-
-    /// The hot path: a well-formed `+` or `-` that lies whole in the buffer. Anything else is left
-    /// to the general parser.
-    #[inline]
-    fn take_short_event(&mut self) -> Option<(u8, u32)> {
-        let window = self.buffer.get(self.start..self.end)?;
-        let (&letter, rest) = window.split_first()?;
-        if letter != b'+' && letter != b'-' {
-            return None;
-        }
-        let (&b' ', digits) = rest.split_first()? else {
-            return None;
-        };
-        let mut index = 0u32;
-        for (count, &byte) in digits.iter().enumerate().take(9) {
-            match hex::digit(byte) {
-                Some(digit) => index = (index << 4) | u32::from(digit),
-                None if byte == b'\n' && count > 0 => {
-                    self.step_over(count + 2);
-                    return Some((letter, index));
-                }
-                None => return None,
-            }
-        }
-        None
-    }
-
-    #[inline]
-    fn step_over(&mut self, line_length: usize) {
-        self.place = Place {
-            line: self.place.line + 1,
-            byte: self.next_byte,
-        };
-        self.next_byte += line_length as u64 + 1;
-        self.start += line_length + 1;
-    }
-
-    fn next_parsed(
         &mut self,
         problems: &mut impl ProblemSink,
     ) -> Result<Option<Record<'_>>, ReadError> {
@@ -258,6 +294,16 @@ impl<R: Read> RecordReader<R> {
         let mut on_error = |error| problems.field(place, letter, error);
         let record = self.parser.parse(line, self.file_version, &mut on_error);
         Ok(Some(record))
+    }
+
+    #[inline]
+    fn step_over(&mut self, line_length: usize) {
+        self.place = Place {
+            line: self.place.line + 1,
+            byte: self.next_byte,
+        };
+        self.next_byte += line_length as u64 + 1;
+        self.start += line_length + 1;
     }
 
     /// Takes over the file version of a `v` line before it is delivered.

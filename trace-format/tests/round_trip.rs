@@ -476,6 +476,9 @@ fn a_pipeline_hands_on_more_than_one_block() {
     zstd.write_all(&text).unwrap();
     let file = std::io::Cursor::new(zstd.finish().unwrap());
     let mut decoded = Vec::new();
-    pipelined(decoder(file).unwrap()).unwrap().read_to_end(&mut decoded).unwrap();
+    pipelined(decoder(file).unwrap())
+        .unwrap()
+        .read_to_end(&mut decoded)
+        .unwrap();
     assert!(decoded == text);
 }

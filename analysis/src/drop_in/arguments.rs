@@ -374,8 +374,10 @@ fn find_long(name: &str) -> Result<&'static Known, String> {
 }
 
 fn ambiguous(name: &str, candidates: &[&Known]) -> String {
-    let mut names: Vec<String> =
-        candidates.iter().map(|known| format!("'--{}'", known.name)).collect();
+    let mut names: Vec<String> = candidates
+        .iter()
+        .map(|known| format!("'--{}'", known.name))
+        .collect();
     names.sort();
     let (last, others) = names
         .split_last()

@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 
 use htrace_trace_format::fields::FieldError;
 use htrace_trace_format::reader::LastLine;
-use htrace_trace_format::{Place, ProblemSink, ReadError, RecordReader};
+use htrace_trace_format::{EventBatch, Place, ProblemSink, ReadError, RecordReader};
 
 use super::messages::Messages;
 use crate::builder::{Builder, Pass, Rules};
@@ -67,7 +67,10 @@ fn one_pass<R: Read, W: Write>(
     })?;
     let mut reader = RecordReader::with_last_line(source, LastLine::Parse);
     let second = builder.is_second_pass();
+    let mut batch = EventBatch::default();
     while builder.now() < until {
+        reader.take_events(&mut batch);
+        builder.events(&batch, observer, messages)?;
         let place = reader.next_place();
         let mut fields = Fields { messages, second };
         let Some(record) = reader.next_record(&mut fields)? else {

@@ -44,6 +44,7 @@ pub(super) struct Converter<W: Write, N> {
     module_changes: u64,
     start: u64,
     stamped: Option<u64>,
+    sampled: Option<u64>,
     ends: FxHashMap<StackEnd, u64>,
     malformed: u64,
 }
@@ -83,6 +84,7 @@ impl<W: Write, N: Names> Converter<W, N> {
             module_changes: 0,
             start,
             stamped: None,
+            sampled: None,
             ends: FxHashMap::default(),
             malformed: 0,
         }
@@ -122,9 +124,13 @@ impl<W: Write, N: Names> Converter<W, N> {
 
     /// Marks the time, and tells the resident pages at that time.
     pub(super) fn sample(&mut self, now: u64, resident_pages: Option<u64>) -> io::Result<()> {
-        let moved = self.stamp(now)?;
+        self.stamp(now)?;
+        let due = self.sampled.is_none_or(|last| now > last);
         match resident_pages {
-            Some(pages) if moved => self.writer.rss(pages),
+            Some(pages) if due => {
+                self.sampled = Some(now);
+                self.writer.rss(pages)
+            }
             _ => Ok(()),
         }
     }
@@ -157,14 +163,13 @@ impl<W: Write, N: Names> Converter<W, N> {
         self.writer
     }
 
-    /// Writes a time stamp if a tick has passed since the last; true if it has.
-    fn stamp(&mut self, tick: u64) -> io::Result<bool> {
+    /// Writes a time stamp if a tick has passed since the last.
+    fn stamp(&mut self, tick: u64) -> io::Result<()> {
         if self.stamped.is_some_and(|last| tick <= last) {
-            return Ok(false);
+            return Ok(());
         }
         self.stamped = Some(tick);
-        self.writer.timestamp(tick.saturating_sub(self.start) * TICK_MS)?;
-        Ok(true)
+        self.writer.timestamp(tick.saturating_sub(self.start) * TICK_MS)
     }
 
     fn stack(&mut self, id: u64, end: StackEnd, frames: Frames<'_>) {

@@ -102,7 +102,12 @@ impl<W: Write> MassifWriter<W> {
         };
         self.out.write_all(b"desc: heaptrack\ncmd: ")?;
         self.out.write_all(command)?;
-        self.out.write_all(b"\ntime_unit: s\n")
+        // ms_print knows no seconds.
+        let unit = match self.options.style {
+            Style::Heaptrack => "s",
+            Style::Mended => "ms",
+        };
+        writeln!(self.out, "\ntime_unit: {unit}")
     }
 
     fn snapshot(&mut self, so_far: Snapshot<'_>, is_last: bool) -> io::Result<()> {
@@ -124,10 +129,13 @@ impl<W: Write> MassifWriter<W> {
     }
 
     fn snapshot_head(&mut self, now: i64, live: i64) -> io::Result<()> {
-        let seconds = general(0.001 * now as f64);
+        let time = match self.options.style {
+            Style::Heaptrack => general(0.001 * now as f64),
+            Style::Mended => now.to_string(),
+        };
         write!(
             self.out,
-            "#-----------\nsnapshot={}\n#-----------\ntime={seconds}\nmem_heap_B={}\n\
+            "#-----------\nsnapshot={}\n#-----------\ntime={time}\nmem_heap_B={}\n\
              mem_heap_extra_B=0\nmem_stacks_B=0\n",
             self.snapshots,
             live.cast_unsigned(),

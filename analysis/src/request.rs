@@ -10,14 +10,16 @@ use htrace_trace_format::compression::{decoder, pipelined};
 
 use crate::builder::Rules;
 use crate::cost::CostKind;
+use crate::diff;
 use crate::files::Files;
 use crate::filter::{self, Reach};
 use crate::folded::{FoldedOptions, write_folded};
 use crate::histogram::Histogram;
 use crate::load::{Loaded, load};
+use crate::massif::{MassifOptions, MassifWriter};
 use crate::observer::Observer;
 use crate::profile::Profile;
-use crate::report::{ReportOptions, write_report};
+use crate::report::{ReportOptions, Style, write_report};
 use crate::suppression::{self, Suppressed};
 use crate::warnings;
 
@@ -33,6 +35,8 @@ pub const STATUS_DAMAGED: u8 = 3;
 pub struct Request {
     /// The trace; `-` for standard input.
     pub file: PathBuf,
+    /// Subtract this trace.
+    pub base: Option<PathBuf>,
     /// The text report.
     pub report: ReportOptions,
     /// Where to write the histogram of sizes.
@@ -41,6 +45,10 @@ pub struct Request {
     pub flamegraph: Option<PathBuf>,
     /// The cost of folded stacks.
     pub flamegraph_cost: CostKind,
+    /// Where to write Massif snapshots.
+    pub massif: Option<PathBuf>,
+    /// What they look like.
+    pub massif_options: MassifOptions,
     /// Keep backtraces through functions with this text in their names.
     pub filter_function: Option<String>,
     /// Keep backtraces through modules with this text in their paths.
@@ -78,10 +86,13 @@ impl Request {
     pub fn new(file: PathBuf) -> Self {
         Self {
             file,
+            base: None,
             report: ReportOptions::default(),
             histogram: None,
             flamegraph: None,
             flamegraph_cost: CostKind::Allocations,
+            massif: None,
+            massif_options: MassifOptions::new(Style::Mended),
             filter_function: None,
             filter_module: None,
             suppressions: Suppressions::default(),
@@ -135,21 +146,78 @@ pub fn run(
     err: &mut impl Write,
 ) -> Result<u8, RequestError> {
     let user_patterns = read_suppressions(&request.suppressions, files, err)?;
-    writeln!(
-        out,
-        "reading file \"{}\" - please wait, this might take some time...",
-        request.file.display()
-    )?;
-    out.flush()?;
-    let mut histogram = request.histogram.as_ref().map(|_| Histogram::default());
-    let loaded = read(&request.file, files, &mut histogram)?;
-    let whole = warnings::judge(&request.file, &loaded, request.strict, err)?;
-    let mut profile = loaded.profile;
+    announce(request, out)?;
+    let (mut profile, histogram, mut whole) = read_file(request, files, err)?;
     write_command(&profile, out)?;
+    if let Some(base) = &request.base {
+        whole &= subtract_base(&mut profile, base, request, files, (&mut *out, &mut *err))?;
+    }
+    out.write_all(b"finished reading file, now analyzing data:\n\n")?;
     let used = prepare(&mut profile, request, user_patterns);
     let order = write_report(&profile, &used, &request.report, out, &mut |_| {})?;
     write_side_files(request, &profile, &order, histogram.as_ref(), files)?;
     Ok(if whole { STATUS_OK } else { STATUS_DAMAGED })
+}
+
+fn announce(request: &Request, out: &mut impl Write) -> io::Result<()> {
+    let wait = "please wait, this might take some time...";
+    writeln!(out, "reading file \"{}\" - {wait}", request.file.display())?;
+    if let Some(base) = &request.base {
+        writeln!(out, "reading diff file \"{}\" - {wait}", base.display())?;
+    }
+    out.flush()
+}
+
+/// Reads the file; writes Massif snapshots and counts sizes on the way. Tells whether it is whole.
+fn read_file(
+    request: &Request,
+    files: &dyn Files,
+    err: &mut impl Write,
+) -> Result<(Profile, Option<Histogram>, bool), RequestError> {
+    let massif = match &request.massif {
+        Some(path) => Some(MassifWriter::new(
+            create(path, files)?,
+            request.massif_options,
+        )),
+        None => None,
+    };
+    let mut observers = (
+        request.histogram.as_ref().map(|_| Histogram::default()),
+        massif,
+    );
+    let loaded = read(&request.file, files, &mut observers)?;
+    let whole = warnings::judge(&request.file, &loaded, request.strict, err)?;
+    let (histogram, massif) = observers;
+    if let (Some(massif), Some(path)) = (massif, &request.massif) {
+        let command = loaded.profile.command.as_deref();
+        massif
+            .finish(command)
+            .map_err(|source| RequestError::Write {
+                path: path.clone(),
+                source,
+            })?;
+    }
+    Ok((loaded.profile, histogram, whole))
+}
+
+/// Reads the base and subtracts it. Tells whether it is whole.
+fn subtract_base(
+    profile: &mut Profile,
+    base: &Path,
+    request: &Request,
+    files: &dyn Files,
+    (out, err): (&mut impl Write, &mut impl Write),
+) -> Result<bool, RequestError> {
+    let loaded = read(base, files, &mut ())?;
+    let whole = warnings::judge(base, &loaded, request.strict, err)?;
+    write_command(&loaded.profile, out)?;
+    diff::subtract(profile, &loaded.profile, Style::Mended).map_err(|error| {
+        RequestError::Refused {
+            path: base.to_owned(),
+            reason: error.to_string(),
+        }
+    })?;
+    Ok(whole)
 }
 
 /// The patterns of the suppression file, if there is one.
@@ -208,7 +276,7 @@ fn write_command(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         out.write_all(command)?;
         out.write_all(b"\n")?;
     }
-    out.write_all(b"finished reading file, now analyzing data:\n\n")
+    Ok(())
 }
 
 /// Applies suppressions, then filters.
@@ -266,15 +334,24 @@ fn write_side_files(
     Ok(())
 }
 
+fn create(path: &Path, files: &dyn Files) -> Result<BufWriter<Box<dyn Write>>, RequestError> {
+    let failed = |source| RequestError::Write {
+        path: path.to_owned(),
+        source,
+    };
+    Ok(BufWriter::new(files.create(path).map_err(failed)?))
+}
+
 fn write_file(
     path: &Path,
     files: &dyn Files,
     write: impl FnOnce(&mut BufWriter<Box<dyn Write>>) -> io::Result<()>,
 ) -> Result<(), RequestError> {
-    let failed = |source| RequestError::Write {
-        path: path.to_owned(),
-        source,
-    };
-    let mut out = BufWriter::new(files.create(path).map_err(failed)?);
-    write(&mut out).and_then(|()| out.flush()).map_err(failed)
+    let mut out = create(path, files)?;
+    write(&mut out)
+        .and_then(|()| out.flush())
+        .map_err(|source| RequestError::Write {
+            path: path.to_owned(),
+            source,
+        })
 }

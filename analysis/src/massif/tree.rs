@@ -89,7 +89,11 @@ impl<'a> Tree<'a> {
             self.groups(group.leaves)
         };
         let shown = |group: &&Group| group.live >= self.least;
-        let considered: Vec<&Group> = groups.iter().take_while(|group| group.live >= 0).collect();
+        let considered: Vec<&Group> = groups
+            .iter()
+            .take_while(|group| group.live >= 0)
+            .filter(|group| self.counts(group))
+            .collect();
         let count = considered
             .iter()
             .copied()
@@ -109,6 +113,12 @@ impl<'a> Tree<'a> {
         )?;
         self.location(&ip, depth, out)?;
         Ok(self.children(groups, (skipped, skipped_live), depth + 1))
+    }
+
+    /// Places that hold nothing have no line. heaptrack counts them all the same where there is no
+    /// threshold, and then ms_print misses their lines.
+    fn counts(&self, group: &Group) -> bool {
+        self.style == Style::Heaptrack || group.live > 0
     }
 
     /// The root's bytes are unsigned in the file.

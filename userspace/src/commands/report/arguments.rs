@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use htrace_analysis::CostKind;
+use htrace_analysis::massif::MassifOptions;
 use htrace_analysis::report::{ReportOptions as Sections, Style};
 use htrace_analysis::request::{Request, Suppressions};
 
@@ -19,6 +20,9 @@ pub struct ReportOptions {
     /// The trace, as an option.
     #[arg(short, long)]
     file: Option<PathBuf>,
+    /// Subtract this trace: print what FILE has more or less.
+    #[arg(short, long, value_name = "BASE")]
+    diff: Option<PathBuf>,
     /// Shorten template identifiers.
     #[arg(short = 't', long, value_name = "BOOL", default_value = "1", value_parser = parse_bool, require_equals = true, action = clap::ArgAction::Set)]
     shorten_templates: bool,
@@ -65,6 +69,15 @@ pub struct ReportOptions {
     /// The cost of folded stacks: allocations, temporary, leaked or peak.
     #[arg(long, value_name = "COST", default_value = "allocations", value_parser = parse_cost)]
     flamegraph_cost_type: CostKind,
+    /// Write Massif snapshots, for ms_print, to this file.
+    #[arg(short = 'M', long, value_name = "PATH")]
+    print_massif: Option<PathBuf>,
+    /// Percentage of the live memory below which Massif sums places up.
+    #[arg(long, value_name = "PERCENT", default_value = "1")]
+    massif_threshold: f64,
+    /// Every how many Massif snapshots there is a tree; 0 for never.
+    #[arg(long, value_name = "N", default_value = "2")]
+    massif_detailed_freq: u64,
     /// Only backtraces through functions whose name contains TEXT.
     #[arg(long, value_name = "TEXT")]
     filter_bt_function: Option<String>,
@@ -106,6 +119,7 @@ impl ReportOptions {
         };
         Ok(Request {
             file,
+            base: self.diff,
             report: Sections {
                 style: Style::Mended,
                 merge: self.merge_backtraces,
@@ -122,6 +136,12 @@ impl ReportOptions {
             histogram: self.print_histogram,
             flamegraph: self.print_flamegraph,
             flamegraph_cost: self.flamegraph_cost_type,
+            massif: self.print_massif,
+            massif_options: MassifOptions {
+                style: Style::Mended,
+                threshold: self.massif_threshold,
+                detailed_frequency: self.massif_detailed_freq,
+            },
             filter_function: self.filter_bt_function,
             filter_module: self.filter_module,
             suppressions: Suppressions {

@@ -31,6 +31,11 @@ pub fn judge(
     {
         return Err(refused(describe_stop(error)));
     }
+    if is_no_trace(loaded) {
+        return Err(refused(
+            "no heap trace: neither a command line nor an allocation in it".into(),
+        ));
+    }
     if strict && !loaded.is_whole() {
         return Err(refused(complaints.join("; ")));
     }
@@ -39,6 +44,12 @@ pub fn judge(
     }
     warn_of_losses(path, loaded, err)?;
     Ok(loaded.is_whole())
+}
+
+/// The file was read to its end and says nothing.
+fn is_no_trace(loaded: &Loaded) -> bool {
+    let profile = &loaded.profile;
+    profile.infos.is_empty() && profile.command.is_none() && profile.notes.version.is_none()
 }
 
 /// Nothing that a report could be about was read.

@@ -1,7 +1,11 @@
 //! Random traces through the installed heaptrack_print 1.4.0 and through ours: all that they write
 //! must be equal.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 mod support;
 

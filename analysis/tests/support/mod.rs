@@ -7,6 +7,7 @@
 )]
 
 pub(crate) mod generator;
+pub(crate) mod memory;
 
 /// A small repeatable random source (splitmix64).
 pub(crate) struct Random(pub(crate) u64);

@@ -12,11 +12,14 @@
 
 pub mod accounting;
 pub mod builder;
+pub mod check;
+pub mod comparison;
 pub mod cost;
 pub mod diff;
 pub mod drop_in;
 pub mod files;
 pub mod filter;
+pub mod flamegraph;
 pub mod folded;
 pub mod histogram;
 pub mod load;

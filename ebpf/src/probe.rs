@@ -43,18 +43,22 @@ pub fn enter<K: Kernel>(kernel: &K, thread: &mut Thread, registers: &Registers, 
 
 /// An allocation function has returned `value`; the return address stood at `slot`.
 pub fn leave<K: Kernel>(kernel: &K, thread: &mut Thread, slot: u64, value: u64) {
+    let recording = kernel.control().phase == Control::RECORDING;
     let Some(pending) = thread.take(slot) else {
         if thread.nested > 0 {
             thread.nested -= 1;
-        } else {
+        } else if recording {
             kernel.count(Counter::ReturnWithoutEntry);
         }
         return;
     };
-    if !pending.is_recorded() {
-        kernel.count(Counter::BeforeStart);
-    } else if kernel.control().phase == Control::RECORDING {
+    if !recording {
+        return;
+    }
+    if pending.is_recorded() {
         record_result(kernel, &pending, value);
+    } else {
+        kernel.count(Counter::BeforeStart);
     }
 }
 

@@ -77,7 +77,9 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
         "h" => 3600.0,
         unit => return Err(format!("unknown unit {unit:?}; use ms, s, m or h")),
     };
-    let number: f64 = digits.parse().map_err(|_| format!("{digits:?} is not a number"))?;
+    let number: f64 = digits
+        .parse()
+        .map_err(|_| format!("{digits:?} is not a number"))?;
     Duration::try_from_secs_f64(number * factor).map_err(|error| error.to_string())
 }
 

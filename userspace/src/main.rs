@@ -15,7 +15,10 @@ fn main() -> ExitCode {
     match cli.command {
         Some(Command::Report(args)) => finish(commands::report::run(args)),
         None if cli.record.pid.is_none() && cli.record.program.is_empty() => Cli::command()
-            .error(ErrorKind::MissingRequiredArgument, "nothing to record: give a PROGRAM or --pid")
+            .error(
+                ErrorKind::MissingRequiredArgument,
+                "nothing to record: give a PROGRAM or --pid",
+            )
             .exit(),
         None => commands::record::run(cli.record),
     }

@@ -294,7 +294,10 @@ fn nothing_is_recorded_after_the_stop() {
     target.kernel.set_phase(Control::STOPPED);
     target.leave(0x1000, 0xa0);
     target.free(0x1000, APPLICATION, 0xa0);
+    // Its entry probe was taken away first.
+    target.leave(0x1000, 0xa0);
     assert_eq!(target.sent(), []);
+    assert_eq!(target.counted(Counter::ReturnWithoutEntry), 0);
 }
 
 #[test]

@@ -27,7 +27,9 @@ pub fn run(args: RecordArgs) -> ExitCode {
         Ok(status) => status.into(),
         Err(error) => {
             verbosity.complain(&format!("htrace-bpf: {error:#}"));
-            let status = error.downcast_ref().map_or(default, LaunchError::exit_status);
+            let status = error
+                .downcast_ref()
+                .map_or(default, LaunchError::exit_status);
             status.into()
         }
     }
@@ -36,7 +38,9 @@ pub fn run(args: RecordArgs) -> ExitCode {
 /// Signals have to be blocked before any other thread exists, so everything runs on this one but
 /// for what the session starts itself.
 fn record(options: Options) -> anyhow::Result<u8> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(session::record(options))
 }
 
@@ -44,16 +48,24 @@ fn options(args: RecordArgs) -> Options {
     const LOG_FROM: u8 = 3;
     let mut words = args.program.into_iter();
     let target = match (args.pid, words.next()) {
-        (None, Some(program)) => {
-            Target::Launch { program, arguments: words.collect(), user: args.user }
-        }
-        (pid, _) => Target::Attach { pid: pid.unwrap_or_default() },
+        (None, Some(program)) => Target::Launch {
+            program,
+            arguments: words.collect(),
+            user: args.user,
+        },
+        (pid, _) => Target::Attach {
+            pid: pid.unwrap_or_default(),
+        },
     };
     Options {
         target,
         output: args.output,
         duration: args.duration,
-        verbosity: if args.quiet { Verbosity::Quiet } else { Verbosity::Normal },
+        verbosity: if args.quiet {
+            Verbosity::Quiet
+        } else {
+            Verbosity::Normal
+        },
         settings: Settings {
             ring_bytes: args.ring_size << 20,
             log: args.verbose >= LOG_FROM,

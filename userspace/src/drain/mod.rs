@@ -10,5 +10,5 @@ pub mod batch;
 mod thread;
 
 pub use batch::{Batch, Item, Records};
-pub use thread::{Drain, DrainError, Input};
 pub(crate) use thread::now;
+pub use thread::{Drain, DrainError, Input};

@@ -66,8 +66,9 @@ impl Drain {
     pub fn start(input: Input) -> Result<Self, DrainError> {
         let (stopped, stop) = io::pipe()?;
         let worker = Worker::new(input, stopped)?;
-        let thread =
-            thread::Builder::new().name("drain".to_owned()).spawn(move || worker.run())?;
+        let thread = thread::Builder::new()
+            .name("drain".to_owned())
+            .spawn(move || worker.run())?;
         Ok(Self { thread, stop })
     }
 
@@ -103,7 +104,13 @@ impl Worker {
         wakes.add(input.events.as_fd(), EpollEvent::new(edges, RING))?;
         wakes.add(&stopped, EpollEvent::new(EpollFlags::EPOLLIN, STOP))?;
         let statm = File::open(format!("/proc/{}/statm", input.pid)).ok();
-        Ok(Self { input, wakes, _stopped: stopped, statm, batch: Batch::default() })
+        Ok(Self {
+            input,
+            wakes,
+            _stopped: stopped,
+            statm,
+            batch: Batch::default(),
+        })
     }
 
     fn run(mut self) -> Result<(), DrainError> {
@@ -159,7 +166,10 @@ impl Worker {
         self.batch.now = now();
         self.batch.resident_pages = self.resident_pages();
         let batch = std::mem::take(&mut self.batch);
-        self.input.batches.send(batch).map_err(|_| DrainError::NoReceiver)
+        self.input
+            .batches
+            .send(batch)
+            .map_err(|_| DrainError::NoReceiver)
     }
 
     /// Second field of `/proc/PID/statm` (proc(5)).
@@ -176,7 +186,9 @@ impl Worker {
 
 /// `CLOCK_MONOTONIC` in ticks of 10 ms.
 pub(crate) fn now() -> u64 {
-    let Ok(time) = clock_gettime(ClockId::CLOCK_MONOTONIC) else { return 0 };
+    let Ok(time) = clock_gettime(ClockId::CLOCK_MONOTONIC) else {
+        return 0;
+    };
     const SECOND_NS: u64 = 1_000_000_000;
     let seconds = time.tv_sec().unsigned_abs() * SECOND_NS;
     (seconds + time.tv_nsec().unsigned_abs()) / TICK_NS

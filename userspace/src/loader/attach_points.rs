@@ -73,7 +73,10 @@ impl AttachPoints {
     pub fn by_program(&self) -> Vec<(&'static str, bool, Vec<u64>)> {
         let mut groups: BTreeMap<(bool, &'static str), Vec<u64>> = BTreeMap::new();
         for point in &self.points {
-            groups.entry((point.on_return, point.program)).or_default().push(point.offset);
+            groups
+                .entry((point.on_return, point.program))
+                .or_default()
+                .push(point.offset);
         }
         let entry = |((on_return, program), offsets)| (program, on_return, offsets);
         groups.into_iter().map(entry).collect()
@@ -87,17 +90,30 @@ impl AttachPoints {
         function: &ProbedFunction,
         address: u64,
     ) {
-        let Some(code) = Code::at(file, address) else { return };
+        let Some(code) = Code::at(file, address) else {
+            return;
+        };
         self.functions.insert(function.name);
         self.text_length = self.text_length.max(code.segment_length);
-        let taken = self.points.iter().any(|point| !point.on_return && point.offset == code.offset);
+        let taken = self
+            .points
+            .iter()
+            .any(|point| !point.on_return && point.offset == code.offset);
         if taken {
             return;
         }
         let offset = code.offset;
-        self.points.insert(AttachPoint { on_return: false, program: function.enter, offset });
+        self.points.insert(AttachPoint {
+            on_return: false,
+            program: function.enter,
+            offset,
+        });
         if let Some(program) = function.leave {
-            self.points.insert(AttachPoint { on_return: true, program, offset });
+            self.points.insert(AttachPoint {
+                on_return: true,
+                program,
+                offset,
+            });
         }
     }
 }
@@ -131,7 +147,10 @@ impl Code {
             .map_or(0, cheap_entry);
         let (start, segment_length) = segment.file_range();
         let offset = start.checked_add(inside)?.checked_add(skip as u64)?;
-        Some(Self { offset, segment_length })
+        Some(Self {
+            offset,
+            segment_length,
+        })
     }
 }
 
@@ -156,11 +175,12 @@ fn cheap_entry(code: &[u8]) -> usize {
 /// True if `code` begins with a `push` of a register, a conditional or unconditional jump, a call
 /// or a one-byte `nop`.
 fn is_emulated(code: &[u8]) -> bool {
-    match *code {
-        [0x50..=0x57 | 0x70..=0x7f | 0x90 | 0xe8 | 0xe9 | 0xeb, ..] => true,
-        [0x41, 0x50..=0x57, ..] | [0x0f, 0x80..=0x8f, ..] => true,
-        _ => false,
-    }
+    let push_or_jump = matches!(
+        *code,
+        [0x50..=0x57 | 0x70..=0x7f | 0x90 | 0xe8 | 0xe9 | 0xeb, ..]
+    );
+    let of_two_bytes = matches!(*code, [0x41, 0x50..=0x57, ..] | [0x0f, 0x80..=0x8f, ..]);
+    push_or_jump || of_two_bytes
 }
 
 #[cfg(test)]
@@ -171,26 +191,47 @@ mod tests {
     /// The library that this test runs on.
     fn libc() -> Vec<u8> {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let line = maps.lines().find(|line| line.ends_with("/libc.so.6")).unwrap();
+        let line = maps
+            .lines()
+            .find(|line| line.ends_with("/libc.so.6"))
+            .unwrap();
         std::fs::read(line.split_whitespace().last().unwrap()).unwrap()
     }
 
     #[test]
     fn the_c_library_has_all_functions() {
         let points = AttachPoints::find(&*libc(), &ALLOCATOR).unwrap();
-        for name in [ESSENTIAL, "free", "reallocarray", "posix_memalign", "pvalloc"] {
-            assert!(points.functions.contains(name), "{name} in {:?}", points.functions);
+        for name in [
+            ESSENTIAL,
+            "free",
+            "reallocarray",
+            "posix_memalign",
+            "pvalloc",
+        ] {
+            assert!(
+                points.functions.contains(name),
+                "{name} in {:?}",
+                points.functions
+            );
         }
         assert!(points.text_length > 0x10_0000);
     }
 
     #[test]
     fn entries_come_before_returns_and_frees_have_none() {
-        let groups = AttachPoints::find(&*libc(), &ALLOCATOR).unwrap().by_program();
+        let groups = AttachPoints::find(&*libc(), &ALLOCATOR)
+            .unwrap()
+            .by_program();
         let first_return = groups.iter().position(|group| group.1).unwrap();
         assert!(groups[..first_return].iter().all(|group| !group.1));
-        assert_eq!(&groups[first_return..].len(), &1, "one program serves all returns");
-        let entries = groups[..first_return].iter().filter(|group| group.0 != "enter_free");
+        assert_eq!(
+            &groups[first_return..].len(),
+            &1,
+            "one program serves all returns"
+        );
+        let entries = groups[..first_return]
+            .iter()
+            .filter(|group| group.0 != "enter_free");
         let allocating: usize = entries.map(|group| group.2.len()).sum();
         assert_eq!(groups[first_return].2.len(), allocating);
     }

@@ -15,11 +15,19 @@ pub struct ProbedFunction {
 const LEAVE: Option<&str> = Some("leave_allocation");
 
 const fn allocates(name: &'static str, enter: &'static str) -> ProbedFunction {
-    ProbedFunction { name, enter, leave: LEAVE }
+    ProbedFunction {
+        name,
+        enter,
+        leave: LEAVE,
+    }
 }
 
 const fn frees(name: &'static str) -> ProbedFunction {
-    ProbedFunction { name, enter: "enter_free", leave: None }
+    ProbedFunction {
+        name,
+        enter: "enter_free",
+        leave: None,
+    }
 }
 
 /// The allocation functions of C libraries. `cfree` is exported by glibc before 2.26; the sized
@@ -44,12 +52,17 @@ pub const ALLOCATOR: [ProbedFunction; 13] = [
 pub const ESSENTIAL: &str = "malloc";
 
 /// What the dynamic linker calls when the list of modules changes.
-pub const DYNAMIC_LINKER: [ProbedFunction; 1] =
-    [ProbedFunction { name: "_dl_debug_state", enter: "modules_changed", leave: None }];
+pub const DYNAMIC_LINKER: [ProbedFunction; 1] = [ProbedFunction {
+    name: "_dl_debug_state",
+    enter: "modules_changed",
+    leave: None,
+}];
 
 /// Programs at raw tracepoints.
-pub const TRACEPOINTS: [(&str, &str); 2] =
-    [("process_exec", "sched_process_exec"), ("thread_exit", "sched_process_exit")];
+pub const TRACEPOINTS: [(&str, &str); 2] = [
+    ("process_exec", "sched_process_exec"),
+    ("thread_exit", "sched_process_exit"),
+];
 
 /// The program by which links are tested.
 pub const SELF_TEST: &str = "self_test";

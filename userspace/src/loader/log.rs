@@ -16,9 +16,13 @@ impl ProgramLog {
     pub(super) fn of_program(program: &OwnedFd) -> io::Result<Self> {
         let path = format!("/proc/self/fdinfo/{}", program.as_raw_fd());
         let info = fs::read_to_string(path)?;
-        let id = info.lines().find_map(|line| line.strip_prefix("prog_id:")?.trim().parse().ok());
+        let id = info
+            .lines()
+            .find_map(|line| line.strip_prefix("prog_id:")?.trim().parse().ok());
         let id = id.ok_or_else(|| io::Error::other("the kernel does not tell program ids"))?;
-        EbpfLogger::init_from_id(id).map(Self).map_err(io::Error::other)
+        EbpfLogger::init_from_id(id)
+            .map(Self)
+            .map_err(io::Error::other)
     }
 
     /// Passes on what has been logged since the last call.

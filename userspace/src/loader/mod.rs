@@ -82,7 +82,11 @@ impl Programs {
     /// When this binary has none, when the kernel is too old, or when it refuses: then the error
     /// says which capability is missing.
     pub fn load(settings: &Settings) -> Result<Self, LoadError> {
-        let preferred = if settings.perf_links { LinkKind::Perf } else { LinkKind::Multi };
+        let preferred = if settings.perf_links {
+            LinkKind::Perf
+        } else {
+            LinkKind::Multi
+        };
         let mut programs = Self::load_for(settings, preferred)?;
         if preferred == LinkKind::Multi && !programs.multi_links_work()? {
             tracing::debug!("no usable multi-uprobe links: one perf event a probe");
@@ -125,7 +129,8 @@ impl Programs {
             return Ok(None);
         }
         let log = ProgramLog::of_program(self.program("enter_malloc")?);
-        log.map(Some).map_err(|source| LoadError::system("cannot read the programs' log", source))
+        log.map(Some)
+            .map_err(|source| LoadError::system("cannot read the programs' log", source))
     }
 
     /// Attaches to all `points` of `file` in the process `pid`: first to entries, then to
@@ -198,7 +203,11 @@ impl Programs {
     }
 
     fn program(&self, name: &str) -> Result<&OwnedFd, LoadError> {
-        self.programs.get(name).ok_or_else(|| LoadError::MissingPart { name: name.to_owned() })
+        self.programs
+            .get(name)
+            .ok_or_else(|| LoadError::MissingPart {
+                name: name.to_owned(),
+            })
     }
 
     /// Stores the settings. The target's id, which the programs learn, is kept.
@@ -206,7 +215,14 @@ impl Programs {
         let known = self.control.get(&0, 0).map_err(LoadError::map)?;
         let PodControl(Control { tgid, .. }) = known;
         self.control
-            .set(0, PodControl(Control { tgid, ..self.settings }), 0)
+            .set(
+                0,
+                PodControl(Control {
+                    tgid,
+                    ..self.settings
+                }),
+                0,
+            )
             .map_err(LoadError::map)
     }
 

@@ -54,7 +54,12 @@ impl Object {
             configure(name, definition, settings);
             maps.insert(name.clone(), make_map(name, definition)?);
         }
-        let mut prepared = Self { object, definitions, maps, btf };
+        let mut prepared = Self {
+            object,
+            definitions,
+            maps,
+            btf,
+        };
         prepared.relocate()?;
         Ok(prepared)
     }
@@ -84,7 +89,11 @@ impl Object {
     }
 
     fn take_map(&mut self, name: &str) -> Result<MapData, LoadError> {
-        self.maps.remove(name).ok_or_else(|| LoadError::MissingPart { name: name.to_owned() })
+        self.maps
+            .remove(name)
+            .ok_or_else(|| LoadError::MissingPart {
+                name: name.to_owned(),
+            })
     }
 
     /// Puts the maps' descriptors and the functions' places into the code.
@@ -94,7 +103,9 @@ impl Object {
             let map = self.maps.get(name)?;
             Some((name.as_str(), map.fd().as_fd().as_raw_fd(), definition))
         });
-        self.object.relocate_maps(maps, &sections).map_err(unusable)?;
+        self.object
+            .relocate_maps(maps, &sections)
+            .map_err(unusable)?;
         self.object.relocate_calls(&sections).map_err(unusable)?;
         self.object.sanitize_functions(aya::features());
         Ok(())
@@ -106,8 +117,14 @@ impl Object {
         program: &Program,
         uprobe_attach_type: u32,
     ) -> Result<OwnedFd, LoadError> {
-        let missing = || LoadError::MissingPart { name: name.to_owned() };
-        let function = self.object.functions.get(&program.function_key()).ok_or_else(missing)?;
+        let missing = || LoadError::MissingPart {
+            name: name.to_owned(),
+        };
+        let function = self
+            .object
+            .functions
+            .get(&program.function_key())
+            .ok_or_else(missing)?;
         let (program_type, expected_attach_type) = match program.section {
             ProgramSection::UProbe { .. } | ProgramSection::URetProbe { .. } => {
                 (PROGRAM_TYPE_KPROBE, uprobe_attach_type)
@@ -173,7 +190,9 @@ fn make_map(name: &str, definition: &MapDefinition) -> Result<MapData, LoadError
 /// Loads the type information, which makes the verifier's messages name source lines. Programs
 /// of a kernel without BTF do without.
 fn load_btf(object: &mut aya_obj::Object) -> Result<Option<OwnedFd>, LoadError> {
-    let Some(features) = aya::features().btf() else { return Ok(None) };
+    let Some(features) = aya::features().btf() else {
+        return Ok(None);
+    };
     let Some(btf) = object.fixup_and_sanitize_btf(features).map_err(unusable)? else {
         return Ok(None);
     };
@@ -193,7 +212,10 @@ fn unusable(error: impl std::fmt::Display) -> LoadError {
 /// Says why a map could not be made: no privileges, or no ring buffers before Linux 5.8.
 fn explain_map(error: aya::maps::MapError) -> LoadError {
     if kernel_version() < (5, 8) {
-        return LoadError::KernelTooOld { needed: "5.8", running: kernel_release() };
+        return LoadError::KernelTooOld {
+            needed: "5.8",
+            running: kernel_release(),
+        };
     }
     LoadError::map(error)
 }
@@ -211,7 +233,11 @@ fn explain(load: &bpf::ProgramLoad<'_>, error: io::Error) -> LoadError {
     let text = String::from_utf8_lossy(&log);
     let lines: Vec<&str> = text.trim_end_matches('\0').lines().collect();
     let tail = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
-    LoadError::Verifier { program: load.name.to_owned(), log: tail, source: error }
+    LoadError::Verifier {
+        program: load.name.to_owned(),
+        log: tail,
+        source: error,
+    }
 }
 
 fn instruction_bytes(function: &Function) -> Vec<u8> {
@@ -219,18 +245,33 @@ fn instruction_bytes(function: &Function) -> Vec<u8> {
         let [imm0, imm1, imm2, imm3] = instruction.imm.to_ne_bytes();
         let [off0, off1] = instruction.off.to_ne_bytes();
         let registers = instruction.dst_reg() | instruction.src_reg() << 4;
-        [instruction.code, registers, off0, off1, imm0, imm1, imm2, imm3]
+        [
+            instruction.code,
+            registers,
+            off0,
+            off1,
+            imm0,
+            imm1,
+            imm2,
+            imm3,
+        ]
     };
     function.instructions.iter().flat_map(encode).collect()
 }
 
 fn debug_records(function: &Function) -> (Vec<u8>, Vec<u8>) {
-    (function.func_info.func_info_bytes(), function.line_info.line_info_bytes())
+    (
+        function.func_info.func_info_bytes(),
+        function.line_info.line_info_bytes(),
+    )
 }
 
 /// Release of the running kernel, as `uname -r` prints it.
 fn kernel_release() -> String {
-    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
+    fs::read_to_string("/proc/sys/kernel/osrelease")
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 /// Major and minor version of the running kernel.
@@ -239,7 +280,9 @@ fn kernel_version() -> (u32, u32) {
 }
 
 fn parse_version(release: &str) -> (u32, u32) {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().ok());
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|part| part.parse().ok());
     let mut next = || numbers.next().flatten().unwrap_or(0);
     (next(), next())
 }

@@ -24,16 +24,31 @@ impl fmt::Display for Missing {
             Self::Capabilities(names) => {
                 let names = names.join(" and ");
                 let plural = if names.contains(' ') { "are" } else { "is" };
-                write!(f, "{names} {plural} missing: run as root (sudo), or give this process ")?;
+                write!(
+                    f,
+                    "{names} {plural} missing: run as root (sudo), or give this process "
+                )?;
                 write!(f, "CAP_BPF and CAP_PERFMON")
             }
             Self::Lockdown(mode) => {
-                write!(f, "The kernel is locked down ({mode}), which forbids reading the target's ")?;
-                write!(f, "memory from BPF: boot with lockdown=integrity or without it")
+                write!(
+                    f,
+                    "The kernel is locked down ({mode}), which forbids reading the target's "
+                )?;
+                write!(
+                    f,
+                    "memory from BPF: boot with lockdown=integrity or without it"
+                )
             }
             Self::UserNamespace => {
-                write!(f, "Capabilities count only in the initial user namespace: run outside ")?;
-                write!(f, "the container, or in one without a user namespace of its own")
+                write!(
+                    f,
+                    "Capabilities count only in the initial user namespace: run outside "
+                )?;
+                write!(
+                    f,
+                    "the container, or in one without a user namespace of its own"
+                )
             }
         }
     }
@@ -56,22 +71,33 @@ pub(super) fn missing() -> Option<Missing> {
 
 fn missing_capabilities(status: &str) -> Vec<&'static str> {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+    let effective = line
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .unwrap_or(0);
     let has = |bit: u32| effective & (1 << bit) != 0;
     if has(CAP_SYS_ADMIN) {
         return Vec::new();
     }
-    CAPABILITIES.iter().filter(|(_, bit)| !has(*bit)).map(|(name, _)| *name).collect()
+    CAPABILITIES
+        .iter()
+        .filter(|(_, bit)| !has(*bit))
+        .map(|(name, _)| *name)
+        .collect()
 }
 
 /// The mode in brackets: `none [integrity] confidentiality`.
 fn active_lockdown(text: &str) -> Option<&str> {
-    text.split_once('[')?.1.split_once(']').map(|(mode, _)| mode)
+    text.split_once('[')?
+        .1
+        .split_once(']')
+        .map(|(mode, _)| mode)
 }
 
 /// The initial user namespace maps all ids to themselves.
 fn is_initial_user_namespace(uid_map: &str) -> bool {
-    uid_map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
+    uid_map
+        .split_ascii_whitespace()
+        .eq(["0", "0", "4294967295"])
 }
 
 #[cfg(test)]
@@ -91,9 +117,14 @@ mod tests {
 
     #[test]
     fn lockdown_and_namespaces_are_read() {
-        assert_eq!(active_lockdown("none [integrity] confidentiality\n"), Some("integrity"));
+        assert_eq!(
+            active_lockdown("none [integrity] confidentiality\n"),
+            Some("integrity")
+        );
         assert_eq!(active_lockdown(""), None);
-        assert!(is_initial_user_namespace("         0          0 4294967295\n"));
+        assert!(is_initial_user_namespace(
+            "         0          0 4294967295\n"
+        ));
         assert!(!is_initial_user_namespace("0 100000 65536\n"));
     }
 }

@@ -28,7 +28,9 @@ pub(super) fn hit_from_another_thread(program: &OwnedFd) -> io::Result<()> {
     let executable = File::open("/proc/self/exe")?;
     let pid = std::process::id();
     let _link = links::attach(LinkKind::Multi, program, &executable, &[offset], false, pid)?;
-    thread::spawn(|| black_box(probed)(1)).join().map_err(|_| io::Error::other("thread died"))?;
+    thread::spawn(|| black_box(probed)(1))
+        .join()
+        .map_err(|_| io::Error::other("thread died"))?;
     Ok(())
 }
 
@@ -39,7 +41,9 @@ fn file_offset(maps: &str, address: u64) -> Option<u64> {
         let (start, end) = fields.next()?.split_once('-')?;
         let hex = |digits| u64::from_str_radix(digits, 16).ok();
         let (start, end, offset) = (hex(start)?, hex(end)?, hex(fields.nth(1)?)?);
-        (start..end).contains(&address).then(|| address - start + offset)
+        (start..end)
+            .contains(&address)
+            .then(|| address - start + offset)
     })
 }
 

@@ -40,8 +40,12 @@ impl Allocators {
         module: &Arc<Module>,
         pid: u32,
     ) -> Result<bool, LoadError> {
-        let Ok(ModuleContent::File(file)) = module.content() else { return Ok(false) };
-        let Ok(metadata) = file.metadata() else { return Ok(false) };
+        let Ok(ModuleContent::File(file)) = module.content() else {
+            return Ok(false);
+        };
+        let Ok(metadata) = file.metadata() else {
+            return Ok(false);
+        };
         if !self.seen.insert((metadata.dev(), metadata.ino())) {
             return Ok(false);
         }

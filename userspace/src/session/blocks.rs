@@ -68,7 +68,11 @@ impl Blocks {
     }
 
     /// The block that a thread has reallocated is gone. Returns its info if it is known.
-    pub(super) fn finish_realloc(&mut self, thread: u32, pointer: u64) -> Option<AllocationInfoIndex> {
+    pub(super) fn finish_realloc(
+        &mut self,
+        thread: u32,
+        pointer: u64,
+    ) -> Option<AllocationInfoIndex> {
         match self.set_aside.remove(&thread) {
             Some((old, info)) if old == pointer => {
                 let was_last = self.last_allocated.take() == Some(pointer);
@@ -96,13 +100,20 @@ impl Blocks {
     /// Forgets all blocks; returns their infos.
     pub(super) fn forget_all(&mut self) -> impl Iterator<Item = AllocationInfoIndex> {
         self.last_allocated = None;
-        let aside = std::mem::take(&mut self.set_aside).into_values().filter_map(|(_, info)| info);
+        let aside = std::mem::take(&mut self.set_aside)
+            .into_values()
+            .filter_map(|(_, info)| info);
         std::mem::take(&mut self.live).into_values().chain(aside)
     }
 
     /// Blocks that live.
     pub(super) fn live(&self) -> usize {
-        self.live.len() + self.set_aside.values().filter(|(_, info)| info.is_some()).count()
+        self.live.len()
+            + self
+                .set_aside
+                .values()
+                .filter(|(_, info)| info.is_some())
+                .count()
     }
 }
 
@@ -121,7 +132,12 @@ mod tests {
         assert_eq!(blocks.live(), 1);
         assert_eq!(blocks.free(0x10), Some(info(1)));
         assert_eq!(blocks.free(0x10), None);
-        let counts = Counts { allocations: 1, temporary: 1, unknown_frees: 1, unseen_frees: 0 };
+        let counts = Counts {
+            allocations: 1,
+            temporary: 1,
+            unknown_frees: 1,
+            unseen_frees: 0,
+        };
         assert_eq!((blocks.live(), blocks.counts), (0, counts));
     }
 

@@ -49,7 +49,9 @@ impl End {
         match self {
             Self::Exited(Some(Exit::Code(code))) => TargetExit::Code(code),
             Self::Exited(Some(Exit::Signal(signal))) => TargetExit::Signal(signal),
-            Self::Exited(None) | Self::Asked | Self::Duration | Self::RecorderFailed => TargetExit::Detached,
+            Self::Exited(None) | Self::Asked | Self::Duration | Self::RecorderFailed => {
+                TargetExit::Detached
+            }
         }
     }
 }
@@ -69,7 +71,12 @@ struct Received {
     from_terminal: bool,
 }
 
-const TAKEN: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
+const TAKEN: [Signal; 4] = [
+    Signal::SIGINT,
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+];
 
 impl Signals {
     /// Blocks the signals in this thread and those it starts, and makes them readable. To be
@@ -81,7 +88,11 @@ impl Signals {
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
         let signals = SignalFd::with_flags(&taken, flags)?;
         let arrival = readiness::readable(signals.as_fd().try_clone_to_owned()?)?;
-        Ok(Self { signals, arrival, inherited })
+        Ok(Self {
+            signals,
+            arrival,
+            inherited,
+        })
     }
 
     /// Signals that were blocked when we were started.
@@ -105,7 +116,10 @@ impl From<&siginfo> for Received {
     fn from(info: &siginfo) -> Self {
         // sigaction(2): SI_KERNEL for what the terminal sends, SI_USER and below for processes.
         const SI_KERNEL: i32 = 0x80;
-        Self { signal: info.ssi_signo.cast_signed(), from_terminal: info.ssi_code == SI_KERNEL }
+        Self {
+            signal: info.ssi_signo.cast_signed(),
+            from_terminal: info.ssi_code == SI_KERNEL,
+        }
     }
 }
 

@@ -95,10 +95,20 @@ impl<W: Write, N: Names> Converter<W, N> {
         self.stamp(tick_of(record.clock, now))?;
         match record.event {
             Event::Stack { id, end, frames } => self.stack(id, end, frames),
-            Event::Allocation { pointer, size, stack } => self.allocate(pointer, size, stack)?,
+            Event::Allocation {
+                pointer,
+                size,
+                stack,
+            } => self.allocate(pointer, size, stack)?,
             Event::Free { pointer } => self.free(pointer)?,
             Event::ReallocBegin { pointer } => self.blocks.begin_realloc(record.tid, pointer),
-            Event::ReallocEnd { outcome, old, new, size, stack } => {
+            Event::ReallocEnd {
+                outcome,
+                old,
+                new,
+                size,
+                stack,
+            } => {
                 self.end_realloc(record.tid, outcome, old)?;
                 if outcome == Outcome::Moved {
                     self.allocate(new, size, stack)?;
@@ -147,7 +157,11 @@ impl<W: Write, N: Names> Converter<W, N> {
 
     /// Totals so far.
     pub(super) fn totals(&self) -> Totals {
-        let mut stack_ends: Vec<_> = self.ends.iter().map(|(end, count)| (*end, *count)).collect();
+        let mut stack_ends: Vec<_> = self
+            .ends
+            .iter()
+            .map(|(end, count)| (*end, *count))
+            .collect();
         stack_ends.sort_by_key(|(end, _)| *end as u8);
         Totals {
             counts: self.blocks.counts,
@@ -169,14 +183,19 @@ impl<W: Write, N: Names> Converter<W, N> {
             return Ok(());
         }
         self.stamped = Some(tick);
-        self.writer.timestamp(tick.saturating_sub(self.start) * TICK_MS)
+        self.writer
+            .timestamp(tick.saturating_sub(self.start) * TICK_MS)
     }
 
     fn stack(&mut self, id: u64, end: StackEnd, frames: Frames<'_>) {
         *self.ends.entry(end).or_default() += 1;
         let frames = frames.iter().collect();
         // Made when it is used: only then the modules are known to be those of the stack.
-        let stack = Stack { frames, trace: TraceIndex::NONE, as_of: u64::MAX };
+        let stack = Stack {
+            frames,
+            trace: TraceIndex::NONE,
+            as_of: u64::MAX,
+        };
         self.stacks.insert(id, stack);
     }
 
@@ -221,12 +240,15 @@ impl<W: Write, N: Names> Converter<W, N> {
             self.writer.deallocation(info)?;
         }
         self.sizes.live = 0;
-        self.writer.comment(" the process has replaced its program (exec)")
+        self.writer
+            .comment(" the process has replaced its program (exec)")
     }
 
     /// The trace of a stack under the modules of now.
     fn trace(&mut self, id: u64) -> io::Result<TraceIndex> {
-        let Some(stack) = self.stacks.get(&id) else { return Ok(TraceIndex::NONE) };
+        let Some(stack) = self.stacks.get(&id) else {
+            return Ok(TraceIndex::NONE);
+        };
         if stack.as_of == self.module_changes {
             return Ok(stack.trace);
         }
@@ -258,7 +280,10 @@ impl<W: Write, N: Names> Converter<W, N> {
             frames.push(Frame {
                 function: self.optional_string(frame.function.as_deref())?,
                 file: self.optional_string(frame.file.as_deref())?,
-                line: frame.line.and_then(|line| i32::try_from(line).ok()).unwrap_or(0),
+                line: frame
+                    .line
+                    .and_then(|line| i32::try_from(line).ok())
+                    .unwrap_or(0),
             });
         }
         let index = self.writer.instruction_pointer(address, module, &frames)?;
@@ -288,7 +313,11 @@ impl Sizes {
 /// The whole tick of a clock of 16 bits that was read at the tick `now` or before.
 fn tick_of(clock: u16, now: u64) -> u64 {
     let age = (now as u16).wrapping_sub(clock);
-    if age > OLDEST_TICKS { now } else { now.saturating_sub(u64::from(age)) }
+    if age > OLDEST_TICKS {
+        now
+    } else {
+        now.saturating_sub(u64::from(age))
+    }
 }
 
 #[cfg(test)]

@@ -41,6 +41,9 @@ use crate::{
     modules::Module,
 };
 
+/// Exit status when the target did well and the recording did not.
+const RECORDING_FAILED: u8 = 125;
+
 /// Batches that may wait for the recorder, of a MiB or 10 ms each.
 const QUEUED_BATCHES: usize = 64;
 
@@ -80,12 +83,23 @@ pub async fn record(options: Options) -> anyhow::Result<u8> {
     let end = wait.for_end().await?;
     wait.programs.stop()?;
     let losses = Losses::read(wait.programs);
-    let finished = pipeline.finish(Closing { losses, exit: end.target_exit() });
+    let finished = pipeline.finish(Closing {
+        losses,
+        exit: end.target_exit(),
+    });
+    match &finished {
+        Ok(summary) => options.verbosity.say(summary),
+        Err(error) => options
+            .verbosity
+            .complain(&format!("htrace-bpf: {error:#}")),
+    }
     let status = wait.exit_status(end).await?;
-    options.verbosity.say(&finished.with_context(|| {
-        format!("the recording is incomplete (the program ended with status {status})")
-    })?);
-    Ok(status)
+    // A program's success must not hide that its recording failed.
+    Ok(if finished.is_err() && status == 0 {
+        RECORDING_FAILED
+    } else {
+        status
+    })
 }
 
 /// Drain, recorder and file.
@@ -111,14 +125,23 @@ impl Pipeline {
             header: subject.file_header(),
             names: subject.names(new_modules),
         })?;
-        let events = programs.take_events().context("the ring buffer is taken once")?;
+        let events = programs
+            .take_events()
+            .context("the ring buffer is taken once")?;
         let drain = Drain::start(Input {
             events,
             pid: subject.pid(),
             waits_for_program: subject.is_launched(),
             batches,
         })?;
-        Ok((Self { drain, recorder, path: output.path }, modules_seen))
+        Ok((
+            Self {
+                drain,
+                recorder,
+                path: output.path,
+            },
+            modules_seen,
+        ))
     }
 
     /// Completes the file, and returns what there is to say about it.
@@ -132,7 +155,10 @@ impl Pipeline {
 
     /// There is nothing to record: leaves no file.
     fn discard(self) {
-        let closing = Closing { losses: Losses::default(), exit: TargetExit::Detached };
+        let closing = Closing {
+            losses: Losses::default(),
+            exit: TargetExit::Detached,
+        };
         let path = self.path.clone();
         if let Err(error) = self.finish(closing) {
             tracing::debug!("while giving up: {error:#}");

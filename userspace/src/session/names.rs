@@ -51,9 +51,6 @@ pub(super) struct ProcessNames {
     unasked_looks: u32,
 }
 
-/// Descriptors that modules may hold.
-const MAX_OPEN_FILES: usize = 512;
-
 /// Unknown addresses make us look at the mappings so often at most.
 const MAX_UNASKED_LOOKS: u32 = 1000;
 
@@ -71,7 +68,7 @@ pub(super) struct NamesSource {
 
 /// A table of the modules of `pid` as they are now.
 pub(super) fn current_modules(pid: u32, opener: Arc<dyn ModuleOpener>) -> ModuleTable {
-    let mut table = ModuleTable::new(opener, MAX_OPEN_FILES);
+    let mut table = ModuleTable::new(opener, ModuleTable::DEFAULT_OPEN_FILES);
     if let Ok(text) = fs::read(format!("/proc/{pid}/maps")) {
         table.update(&text);
     }
@@ -80,14 +77,25 @@ pub(super) fn current_modules(pid: u32, opener: Arc<dyn ModuleOpener>) -> Module
 
 /// A table of the modules of a process that has none of its own yet.
 pub(super) fn no_modules(opener: Arc<dyn ModuleOpener>) -> ModuleTable {
-    ModuleTable::new(opener, MAX_OPEN_FILES)
+    ModuleTable::new(opener, ModuleTable::DEFAULT_OPEN_FILES)
 }
 
 impl ProcessNames {
     /// Names from `source`, for use on this thread.
     pub(super) fn new(source: NamesSource) -> Self {
-        let NamesSource { pid, table, root, loaded } = source;
-        Self { pid, table, symbolizer: Symbolizer::new(root), loaded, unasked_looks: 0 }
+        let NamesSource {
+            pid,
+            table,
+            root,
+            loaded,
+        } = source;
+        Self {
+            pid,
+            table,
+            symbolizer: Symbolizer::new(root),
+            loaded,
+            unasked_looks: 0,
+        }
     }
 
     fn look_unasked(&mut self) {
@@ -104,7 +112,10 @@ impl ProcessNames {
 impl Names for ProcessNames {
     fn update(&mut self, mappings: &[u8]) -> bool {
         let changes = self.table.update(mappings);
-        let modules = changes.loaded.iter().filter_map(|id| self.table.module(*id));
+        let modules = changes
+            .loaded
+            .iter()
+            .filter_map(|id| self.table.module(*id));
         for module in modules.filter(|module| module.kind() == ModuleKind::File) {
             // The recording is about to end when nobody listens.
             let _ended = self.loaded.send(Arc::clone(module));
@@ -122,12 +133,19 @@ impl Names for ProcessNames {
     }
 
     fn resolve(&mut self, address: u64) -> Resolved {
-        let Some(location) = self.table.locate(address) else { return Resolved::default() };
-        let Some(module) = self.table.module(location.module) else { return Resolved::default() };
+        let Some(location) = self.table.locate(address) else {
+            return Resolved::default();
+        };
+        let Some(module) = self.table.module(location.module) else {
+            return Resolved::default();
+        };
         let frames = location
             .virtual_address
             .map(|address| self.symbolizer.symbolize(module, address))
             .unwrap_or_default();
-        Resolved { module: module.name().into_owned(), frames }
+        Resolved {
+            module: module.name().into_owned(),
+            frames,
+        }
     }
 }

@@ -45,14 +45,22 @@ const SUFFIX: &[u8] = b".zst";
 /// When it cannot be made, with its name.
 pub fn create(wanted: Option<&Path>, context: &OutputContext) -> anyhow::Result<Output> {
     let path = file_name(wanted, context);
-    let describe = || format!("cannot write the trace to {}; -o names another place", path.display());
+    let describe = || {
+        format!(
+            "cannot write the trace to {}; -o names another place",
+            path.display()
+        )
+    };
     let file = create_at(&path, context).with_context(describe)?;
     Ok(Output { file, path })
 }
 
 fn create_at(path: &Path, context: &OutputContext) -> io::Result<File> {
     const MODE: u32 = 0o600;
-    if let Some(directory) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+    if let Some(directory) = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+    {
         make_directories(directory, context)?;
     }
     let file = OpenOptions::new()
@@ -125,7 +133,12 @@ mod tests {
     use super::*;
 
     fn context() -> OutputContext {
-        OutputContext { program: "ls".into(), pid: 42, host: "box".into(), owner: None }
+        OutputContext {
+            program: "ls".into(),
+            pid: 42,
+            host: "box".into(),
+            owner: None,
+        }
     }
 
     fn name(wanted: &str) -> PathBuf {
@@ -134,7 +147,10 @@ mod tests {
 
     #[test]
     fn names_follow_the_program_or_the_wish() {
-        assert_eq!(file_name(None, &context()), Path::new("heaptrack.ls.42.zst"));
+        assert_eq!(
+            file_name(None, &context()),
+            Path::new("heaptrack.ls.42.zst")
+        );
         assert_eq!(name("run1"), Path::new("run1.zst"));
         assert_eq!(name("run1.zst"), Path::new("run1.zst"));
         assert_eq!(name("%h/%p-%x%"), Path::new("box/42-%x%.zst"));

@@ -27,7 +27,12 @@ impl Progress {
     pub(super) fn start(verbosity: Verbosity) -> Self {
         let began = Instant::now();
         let on = verbosity == Verbosity::Normal && stderr().is_terminal();
-        Self { shown: false, on, began, last: (began, 0) }
+        Self {
+            shown: false,
+            on,
+            began,
+            last: (began, 0),
+        }
     }
 
     /// Draws it anew.
@@ -40,7 +45,10 @@ impl Progress {
         let seconds = then.elapsed().as_secs_f64().max(0.001);
         let rate = allocations.saturating_sub(before) as f64 / seconds;
         let live = stats.live_bytes.load(Ordering::Relaxed);
-        let lost: u64 = Counter::LOST.iter().map(|(counter, _)| programs.counter(*counter)).sum();
+        let lost: u64 = Counter::LOST
+            .iter()
+            .map(|(counter, _)| programs.counter(*counter))
+            .sum();
         let elapsed = self.began.elapsed().as_secs();
         self.shown = true;
         let line = format!(
@@ -63,7 +71,9 @@ impl Progress {
 /// A closed standard error is no reason to fail.
 fn draw(text: &str) {
     let mut stderr = stderr().lock();
-    let _closed = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+    let _closed = stderr
+        .write_all(text.as_bytes())
+        .and_then(|()| stderr.flush());
 }
 
 /// Bytes in the units of reports.

@@ -12,11 +12,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
-use htrace_trace_format::{
-    Note, TraceWriter,
-    compression::ZstdFrameWriter,
-    writer::Header,
-};
+use htrace_trace_format::{Note, TraceWriter, compression::ZstdFrameWriter, writer::Header};
 
 use super::{
     converter::{Converter, Totals},
@@ -67,7 +63,12 @@ type FileConverter = Converter<ZstdFrameWriter<File>, ProcessNames>;
 impl Recorder {
     /// Starts to record: the head of the file is written when this returns.
     pub(super) fn start(input: RecorderInput) -> anyhow::Result<Self> {
-        let RecorderInput { batches, file, header, names } = input;
+        let RecorderInput {
+            batches,
+            file,
+            header,
+            names,
+        } = input;
         let writer = start_file(file, &header).context(CANNOT_WRITE)?;
         let start = now();
         let (closing, closes) = mpsc::channel();
@@ -84,12 +85,18 @@ impl Recorder {
             Ok::<_, io::Error>(totals)
         };
         let shared = Arc::clone(&stats);
-        let thread = thread::Builder::new().name("recorder".to_owned()).spawn(move || {
-            let result = record().context(CANNOT_WRITE);
-            shared.failed.store(result.is_err(), Ordering::Release);
-            result
-        })?;
-        Ok(Self { thread, closing, stats })
+        let thread = thread::Builder::new()
+            .name("recorder".to_owned())
+            .spawn(move || {
+                let result = record().context(CANNOT_WRITE);
+                shared.failed.store(result.is_err(), Ordering::Release);
+                result
+            })?;
+        Ok(Self {
+            thread,
+            closing,
+            stats,
+        })
     }
 
     /// How far it is.
@@ -102,7 +109,9 @@ impl Recorder {
     pub(super) fn finish(self, closing: Closing) -> anyhow::Result<Totals> {
         // A recorder that has failed does not listen; its error follows.
         let _failed = self.closing.send(closing);
-        self.thread.join().map_err(|_| anyhow!("the recorder has died"))?
+        self.thread
+            .join()
+            .map_err(|_| anyhow!("the recorder has died"))?
     }
 }
 
@@ -144,10 +153,7 @@ fn convert(converter: &mut FileConverter, batch: &Batch) -> io::Result<()> {
     converter.sample(batch.now, batch.resident_pages)
 }
 
-fn start_file(
-    file: File,
-    header: &FileHeader,
-) -> io::Result<TraceWriter<ZstdFrameWriter<File>>> {
+fn start_file(file: File, header: &FileHeader) -> io::Result<TraceWriter<ZstdFrameWriter<File>>> {
     let command: Vec<&[u8]> = header.command.iter().map(Vec::as_slice).collect();
     let suppressions: Vec<&str> = header.suppressions.iter().map(String::as_str).collect();
     let header = Header {
@@ -163,17 +169,19 @@ fn start_file(
     Ok(writer)
 }
 
-fn finish_file(
-    converter: FileConverter,
-    totals: &Totals,
-    closing: &Closing,
-) -> io::Result<()> {
+fn finish_file(converter: FileConverter, totals: &Totals, closing: &Closing) -> io::Result<()> {
     let mut writer = converter.into_writer();
     for (reason, count) in closing.losses.reasons() {
-        writer.note(&Note::Lost { reason: &reason, count })?;
+        writer.note(&Note::Lost {
+            reason,
+            count,
+        })?;
     }
     for (end, count) in &totals.stack_ends {
-        writer.note(&Note::StackEnd { reason: end.name(), count: *count })?;
+        writer.note(&Note::StackEnd {
+            reason: end.name(),
+            count: *count,
+        })?;
     }
     writer.note(&Note::Exit(closing.exit))?;
     let file = writer.finish()?.finish()?;

@@ -68,7 +68,11 @@ impl Subject {
     /// Starts the program, stopped, or gets hold of the process.
     pub(super) fn prepare(options: &Options, inherited_mask: SigSet) -> anyhow::Result<Self> {
         match &options.target {
-            Target::Launch { program, arguments, user } => {
+            Target::Launch {
+                program,
+                arguments,
+                user,
+            } => {
                 let identity = match user {
                     Some(user) => Some(Identity::named(user)?),
                     None => Identity::behind_sudo()?,
@@ -92,7 +96,10 @@ impl Subject {
         let process = Process::of_child(pid).context("cannot follow the program")?;
         Ok(Self {
             process,
-            command: program.command_line().map(|word| word.as_bytes().to_vec()).collect(),
+            command: program
+                .command_line()
+                .map(|word| word.as_bytes().to_vec())
+                .collect(),
             opener: Arc::new(ProcOpener::new(Path::new("/proc"), pid)),
             owner: Identity::behind_sudo()?,
             modules: modules_of_files(&foretold),
@@ -163,7 +170,10 @@ impl Subject {
         if self.is_launched() || !allocators.found().is_empty() {
             return Ok(());
         }
-        Err(AttachError::NoAllocator { pid: self.pid(), name: self.process.name() })
+        Err(AttachError::NoAllocator {
+            pid: self.pid(),
+            name: self.process.name(),
+        })
     }
 
     /// Lets a program that was started begin.
@@ -205,7 +215,9 @@ impl Subject {
     /// What stands at the top of the trace file.
     pub(super) fn file_header(&self) -> FileHeader {
         let system = |variable| sysconf(variable).ok().flatten().unwrap_or(0);
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since_1970 = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         FileHeader {
             command: self.command.clone(),
             page_size: system(SysconfVar::PAGE_SIZE).unsigned_abs(),
@@ -221,7 +233,10 @@ impl Subject {
         let table = self.module_table();
         let running = |module: &Module| {
             let load_bias = table.load_bias(module.id())?;
-            Some(RunningTarget { opener: self.opener.as_ref(), load_bias })
+            Some(RunningTarget {
+                opener: self.opener.as_ref(),
+                load_bias,
+            })
         };
         let lines = |module: &Arc<Module>| embedded_suppressions(module, running(module));
         self.modules.iter().flat_map(lines).collect()
@@ -231,7 +246,9 @@ impl Subject {
     fn program_name(&self) -> OsString {
         let from_command = || {
             let word = self.command.first()?;
-            Path::new(std::ffi::OsStr::from_bytes(word)).file_name().map(OsString::from)
+            Path::new(std::ffi::OsStr::from_bytes(word))
+                .file_name()
+                .map(OsString::from)
         };
         match self.is_launched() {
             true => from_command().unwrap_or_else(|| "program".into()),
@@ -244,9 +261,9 @@ impl Subject {
 /// wrong with it, executing it will tell.
 fn foretell(program: &Program) -> Result<Foretold, LaunchError> {
     Foretold::of(program).or_else(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            Err(LaunchError::NotFound { program: program.name.clone() })
-        }
+        std::io::ErrorKind::NotFound => Err(LaunchError::NotFound {
+            program: program.name.clone(),
+        }),
         _ => Ok(Foretold::default()),
     })
 }

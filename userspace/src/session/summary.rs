@@ -28,10 +28,15 @@ impl Losses {
     /// Reads the counters.
     pub(super) fn read(programs: &Programs) -> Self {
         let read = |counters: &[(Counter, &'static str)]| {
-            let counted = counters.iter().map(|(counter, name)| (*name, programs.counter(*counter)));
+            let counted = counters
+                .iter()
+                .map(|(counter, name)| (*name, programs.counter(*counter)));
             counted.filter(|(_, count)| *count != 0).collect()
         };
-        Self { lost: read(&Counter::LOST), handled: read(&Counter::HANDLED) }
+        Self {
+            lost: read(&Counter::LOST),
+            handled: read(&Counter::HANDLED),
+        }
     }
 
     /// What was lost, by reason.
@@ -61,17 +66,29 @@ pub(super) fn text(totals: &Totals, losses: &Losses, path: &Path) -> String {
         line(&mut text, format_args!("lost {reason}: {count}"));
     }
     if losses.total() > 0 || totals.malformed > 0 {
-        line(&mut text, format_args!("The recording is incomplete: {LOSS_ADVICE}"));
+        line(
+            &mut text,
+            format_args!("The recording is incomplete: {LOSS_ADVICE}"),
+        );
     }
     for (name, count) in &losses.handled {
         tracing::info!("{name}: {count}");
     }
     tracing::info!("frees of unknown blocks: {}", counts.unknown_frees);
     if counts.unseen_frees > 0 {
-        line(&mut text, format_args!("frees not seen (address reused): {}", counts.unseen_frees));
+        line(
+            &mut text,
+            format_args!("frees not seen (address reused): {}", counts.unseen_frees),
+        );
     }
-    line(&mut text, format_args!("\nRecorded into {path:?}. To analyse it:\n"));
-    line(&mut text, format_args!("  htrace-bpf report {}", quoted(path)));
+    line(
+        &mut text,
+        format_args!("\nRecorded into {path:?}. To analyse it:\n"),
+    );
+    line(
+        &mut text,
+        format_args!("  htrace-bpf report {}", quoted(path)),
+    );
     text
 }
 
@@ -98,15 +115,24 @@ mod tests {
     use super::*;
 
     fn said(lost: Vec<(&'static str, u64)>) -> String {
-        let losses = Losses { lost, handled: Vec::new() };
+        let losses = Losses {
+            lost,
+            handled: Vec::new(),
+        };
         text(&Totals::default(), &losses, Path::new("run 1.zst"))
     }
 
     #[test]
     fn figures_come_as_heaptrack_gives_them() {
         let text = said(Vec::new());
-        assert!(text.starts_with("heaptrack stats:\n\tallocations:          \t0\n"), "{text}");
-        assert!(text.ends_with("  htrace-bpf report 'run 1.zst'\n"), "{text}");
+        assert!(
+            text.starts_with("heaptrack stats:\n\tallocations:          \t0\n"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("  htrace-bpf report 'run 1.zst'\n"),
+            "{text}"
+        );
         assert!(!text.contains("lost"), "{text}");
     }
 

@@ -207,7 +207,11 @@ pub fn link_uprobes(
         ref_ctr_offsets: 0,
         cookies: 0,
         count: count(offsets.len())?,
-        uprobe_flags: if on_return { FLAG_UPROBE_MULTI_RETURN } else { 0 },
+        uprobe_flags: if on_return {
+            FLAG_UPROBE_MULTI_RETURN
+        } else {
+            0
+        },
         pid,
         padding: 0,
     };
@@ -227,7 +231,11 @@ struct RawTracepointAttr {
 /// # Errors
 /// What the kernel returns.
 pub fn open_raw_tracepoint(program: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
-    let attr = RawTracepointAttr { name: name.as_ptr() as u64, prog_fd: raw(program), padding: 0 };
+    let attr = RawTracepointAttr {
+        name: name.as_ptr() as u64,
+        prog_fd: raw(program),
+        padding: 0,
+    };
     // SAFETY: the name outlives the call.
     unsafe { open_fd(BPF_RAW_TRACEPOINT_OPEN, &attr) }
 }
@@ -237,7 +245,11 @@ fn records((bytes, length): (&[u8], usize)) -> io::Result<(u64, u32, u32)> {
     if length == 0 {
         return Ok((0, 0, 0));
     }
-    Ok((bytes.as_ptr() as u64, count(bytes.len() / length)?, count(length)?))
+    Ok((
+        bytes.as_ptr() as u64,
+        count(bytes.len() / length)?,
+        count(length)?,
+    ))
 }
 
 fn count(length: usize) -> io::Result<u32> {

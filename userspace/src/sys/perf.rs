@@ -97,7 +97,12 @@ fn return_bit() -> io::Result<u32> {
 fn read_number(path: &str, prefix: &str) -> io::Result<u32> {
     let text = fs::read_to_string(path)?;
     let digits = text.trim().strip_prefix(prefix);
-    digits.and_then(|digits| digits.parse().ok()).ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidData, format!("{path}: unexpected content {text:?}"))
-    })
+    digits
+        .and_then(|digits| digits.parse().ok())
+        .ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{path}: unexpected content {text:?}"),
+            )
+        })
 }

@@ -70,7 +70,12 @@ impl Identity {
         ];
         // A name from the user data base has no NUL in it.
         let name = CString::new(user.name).unwrap_or_default();
-        Self { name, uid: user.uid, gid: user.gid, variables }
+        Self {
+            name,
+            uid: user.uid,
+            gid: user.gid,
+            variables,
+        }
     }
 
     /// User and group id, for handing files over.
@@ -105,7 +110,10 @@ mod tests {
         let root = Identity::named("root").unwrap();
         assert_eq!(root.ids(), (0, 0));
         assert_eq!(Identity::named("0").unwrap(), root);
-        assert!(root.variables().any(|(name, value)| name == "USER" && value == "root"));
+        assert!(
+            root.variables()
+                .any(|(name, value)| name == "USER" && value == "root")
+        );
     }
 
     #[test]

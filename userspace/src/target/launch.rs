@@ -73,7 +73,9 @@ pub struct Stopped {
 impl Program {
     /// The command line as the user wrote it.
     pub fn command_line(&self) -> impl Iterator<Item = &OsStr> {
-        std::iter::once(&self.name).chain(&self.arguments).map(OsString::as_os_str)
+        std::iter::once(&self.name)
+            .chain(&self.arguments)
+            .map(OsString::as_os_str)
     }
 
     /// Makes the child.
@@ -98,7 +100,12 @@ impl Program {
             return Err(Self::failed_early(starter));
         }
         let pid = u32::from_ne_bytes(pid);
-        Ok(Stopped { pid, program: self.name.clone(), go, starter })
+        Ok(Stopped {
+            pid,
+            program: self.name.clone(),
+            go,
+            starter,
+        })
     }
 
     /// Makes the child tell its process id, then wait, then become another user if it has to.
@@ -153,10 +160,18 @@ impl Stopped {
     /// When the program does not exist or cannot be executed.
     pub fn resume(mut self) -> Result<Child, LaunchError> {
         self.go.write_all(&[1])?;
-        let spawned = self.starter.join().map_err(|_| io::Error::other("the starter died"))?;
+        let spawned = self
+            .starter
+            .join()
+            .map_err(|_| io::Error::other("the starter died"))?;
         spawned.map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => LaunchError::NotFound { program: self.program },
-            _ => LaunchError::NotExecutable { program: self.program, source },
+            io::ErrorKind::NotFound => LaunchError::NotFound {
+                program: self.program,
+            },
+            _ => LaunchError::NotExecutable {
+                program: self.program,
+                source,
+            },
         })
     }
 }
@@ -188,7 +203,11 @@ mod tests {
     #[test]
     fn failures_have_the_statuses_of_env() {
         for (name, status) in [("/no/such/program", 127), ("/etc/passwd", 126)] {
-            let error = program(name, &[]).start_stopped().unwrap().resume().unwrap_err();
+            let error = program(name, &[])
+                .start_stopped()
+                .unwrap()
+                .resume()
+                .unwrap_err();
             assert_eq!(error.exit_status(), status, "{error}");
         }
     }

@@ -43,18 +43,27 @@ impl Foretold {
     pub fn of(program: &Program) -> io::Result<Self> {
         let executable = follow_scripts(find(&program.name)?)?;
         let Some(linker) = interpreter(&executable)? else {
-            return Ok(Self { executable, ..Self::default() });
+            return Ok(Self {
+                executable,
+                ..Self::default()
+            });
         };
         let libraries = list(&linker, &executable, program).unwrap_or_else(|error| {
             tracing::debug!("{} does not list libraries: {error}", linker.display());
             Vec::new()
         });
-        Ok(Self { executable, linker: Some(linker), libraries })
+        Ok(Self {
+            executable,
+            linker: Some(linker),
+            libraries,
+        })
     }
 
     /// The executable and its libraries.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        std::iter::once(&self.executable).chain(&self.libraries).map(PathBuf::as_path)
+        std::iter::once(&self.executable)
+            .chain(&self.libraries)
+            .map(PathBuf::as_path)
     }
 }
 
@@ -90,16 +99,24 @@ fn script_interpreter(path: &Path) -> io::Result<Option<PathBuf>> {
     const FIRST_LINE: u64 = 256;
     let mut head = Vec::new();
     File::open(path)?.take(FIRST_LINE).read_to_end(&mut head)?;
-    let Some(line) = head.strip_prefix(b"#!") else { return Ok(None) };
+    let Some(line) = head.strip_prefix(b"#!") else {
+        return Ok(None);
+    };
     let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-    Ok(words.next().map(|word| PathBuf::from(OsString::from_vec(word.to_vec()))))
+    let mut words = line
+        .split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty());
+    Ok(words
+        .next()
+        .map(|word| PathBuf::from(OsString::from_vec(word.to_vec()))))
 }
 
 /// The dynamic linker that an executable names; none for a static one or what is no ELF file.
 fn interpreter(path: &Path) -> io::Result<Option<PathBuf>> {
     let cache = ReadCache::new(File::open(path)?);
-    let Ok(file) = ElfFile64::<object::Endianness, _>::parse(&cache) else { return Ok(None) };
+    let Ok(file) = ElfFile64::<object::Endianness, _>::parse(&cache) else {
+        return Ok(None);
+    };
     let endian = file.endian();
     let segment = file.elf_program_headers().iter().find_map(|header| {
         use object::read::elf::ProgramHeader;
@@ -113,7 +130,11 @@ fn interpreter(path: &Path) -> io::Result<Option<PathBuf>> {
 fn list(linker: &Path, executable: &Path, program: &Program) -> io::Result<Vec<PathBuf>> {
     let executable = fs::canonicalize(executable)?;
     let mut command = Command::new(linker);
-    command.arg("--list").arg(executable).stdin(Stdio::null()).stderr(Stdio::null());
+    command
+        .arg("--list")
+        .arg(executable)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null());
     if let Some(identity) = program.identity.clone() {
         command.envs(identity.variables());
         // SAFETY: between fork and exec only the system calls that change the user are made, on
@@ -121,7 +142,11 @@ fn list(linker: &Path, executable: &Path, program: &Program) -> io::Result<Vec<P
         unsafe { command.pre_exec(move || identity.assume()) };
     }
     let output = command.output()?;
-    Ok(output.stdout.split(|byte| *byte == b'\n').filter_map(listed_path).collect())
+    Ok(output
+        .stdout
+        .split(|byte| *byte == b'\n')
+        .filter_map(listed_path)
+        .collect())
 }
 
 /// The path in a line such as `libc.so.6 => /lib/libc.so.6 (0x7f…)` or `/lib/x.so (0x7f…)`.
@@ -150,7 +175,10 @@ mod tests {
     }
 
     fn has_libc(foretold: &Foretold) -> bool {
-        foretold.libraries.iter().any(|path| path.ends_with("libc.so.6"))
+        foretold
+            .libraries
+            .iter()
+            .any(|path| path.ends_with("libc.so.6"))
     }
 
     #[test]
@@ -176,7 +204,12 @@ mod tests {
 
     #[test]
     fn names_are_looked_up() {
-        assert!(foretell(OsStr::new("sh")).unwrap().executable.ends_with("sh"));
+        assert!(
+            foretell(OsStr::new("sh"))
+                .unwrap()
+                .executable
+                .ends_with("sh")
+        );
         let error = foretell(OsStr::new("no-such-program")).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }

@@ -109,7 +109,10 @@ impl Process {
     /// # Errors
     /// When the kernel has no such descriptors (before Linux 5.3).
     pub fn of_child(pid: u32) -> io::Result<Self> {
-        Ok(Self { pid, descriptor: open_descriptor(pid)? })
+        Ok(Self {
+            pid,
+            descriptor: open_descriptor(pid)?,
+        })
     }
 
     /// Its id in our pid namespace.
@@ -152,10 +155,13 @@ impl Process {
         let descriptor = self.descriptor.as_raw_fd();
         let no_info: *const libc::siginfo_t = std::ptr::null();
         // SAFETY: the call takes integers and a null pointer.
-        let result = unsafe {
-            libc::syscall(libc::SYS_pidfd_send_signal, descriptor, signal, no_info, 0)
-        };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        let result =
+            unsafe { libc::syscall(libc::SYS_pidfd_send_signal, descriptor, signal, no_info, 0) };
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
     }
 
     /// Refuses what is no process with a heap of its own.
@@ -218,7 +224,10 @@ fn thread_of(pid: u32) -> Option<AttachError> {
 }
 
 fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
-    status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .map(str::trim)
 }
 
 /// How a process has ended.
@@ -267,7 +276,11 @@ impl Claim {
             io::ErrorKind::AddrInUse => AttachError::AlreadyTraced { pid },
             _ => AttachError::System { pid, source },
         };
-        let name = format!("htrace-bpf/{}/{pid}/{}", pid_namespace(pid), start_time(pid));
+        let name = format!(
+            "htrace-bpf/{}/{pid}/{}",
+            pid_namespace(pid),
+            start_time(pid)
+        );
         let address = SocketAddr::from_abstract_name(name).map_err(failed)?;
         UnixListener::bind_addr(&address).map(Self).map_err(failed)
     }
@@ -284,7 +297,11 @@ fn start_time(pid: u32) -> String {
     const AFTER_NAME: usize = 19;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat.rsplit(')').next().unwrap_or_default();
-    fields.split_ascii_whitespace().nth(AFTER_NAME).unwrap_or_default().to_owned()
+    fields
+        .split_ascii_whitespace()
+        .nth(AFTER_NAME)
+        .unwrap_or_default()
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -296,7 +313,10 @@ mod tests {
     #[test]
     fn what_cannot_be_traced_is_told_apart() {
         let error = Process::open(u32::MAX / 4).unwrap_err();
-        assert!(matches!(error, AttachError::NoSuchProcess { .. }), "{error}");
+        assert!(
+            matches!(error, AttachError::NoSuchProcess { .. }),
+            "{error}"
+        );
         let kernel = Process::open(2);
         if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
             let error = kernel.unwrap_err();
@@ -308,13 +328,18 @@ mod tests {
     fn a_zombie_and_a_thread_are_named() {
         let mut child = Command::new("true").stdout(Stdio::null()).spawn().unwrap();
         let process = Process::of_child(child.id()).unwrap();
-        let mut waits = [nix::poll::PollFd::new(process.as_fd(), nix::poll::PollFlags::POLLIN)];
+        let mut waits = [nix::poll::PollFd::new(
+            process.as_fd(),
+            nix::poll::PollFlags::POLLIN,
+        )];
         nix::poll::poll(&mut waits, nix::poll::PollTimeout::NONE).unwrap();
         let error = Process::open(child.id()).unwrap_err();
         assert!(matches!(error, AttachError::Zombie { .. }), "{error}");
         child.wait().unwrap();
 
-        let thread = std::thread::spawn(|| nix::unistd::gettid().as_raw()).join().unwrap();
+        let thread = std::thread::spawn(|| nix::unistd::gettid().as_raw())
+            .join()
+            .unwrap();
         // The thread is gone, or its id is seen to be one.
         let error = Process::open(thread.cast_unsigned()).unwrap_err();
         let expected = matches!(
@@ -328,7 +353,10 @@ mod tests {
     fn one_recorder_at_a_time() {
         let pid = std::process::id();
         let claim = Claim::on(pid).unwrap();
-        assert!(matches!(Claim::on(pid), Err(AttachError::AlreadyTraced { .. })));
+        assert!(matches!(
+            Claim::on(pid),
+            Err(AttachError::AlreadyTraced { .. })
+        ));
         drop(claim);
         assert!(Claim::on(pid).is_ok());
     }
@@ -342,8 +370,7 @@ mod tests {
     #[test]
     fn the_command_line_is_split() {
         let own = Process::of_child(std::process::id()).unwrap();
-        let expected: Vec<Vec<u8>> =
-            std::env::args().map(String::into_bytes).collect();
+        let expected: Vec<Vec<u8>> = std::env::args().map(String::into_bytes).collect();
         assert_eq!(own.command_line(), expected);
     }
 }

@@ -10,7 +10,7 @@ use htrace_trace_format::writer::Header;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{modules::MappingId, symbolize};
+use crate::{modules::MappingId, session::names::Resolved, symbolize};
 
 /// Names that say where an address was when it was resolved.
 #[derive(Default)]
@@ -31,8 +31,15 @@ impl Names for FakeNames {
 
     fn resolve(&mut self, address: u64) -> Resolved {
         let function = format!("at_{address:x}_in_{}", self.mapping);
-        let frame = symbolize::Frame { function: Some(function), file: None, line: None };
-        Resolved { module: "/module".to_owned(), frames: vec![frame] }
+        let frame = symbolize::Frame {
+            function: Some(function),
+            file: None,
+            line: None,
+        };
+        Resolved {
+            module: "/module".to_owned(),
+            frames: vec![frame],
+        }
     }
 }
 
@@ -40,7 +47,11 @@ struct Recording(Converter<Vec<u8>, FakeNames>);
 
 impl Recording {
     fn new() -> Self {
-        let header = Header { page_size: 4096, pages: 1, ..Header::default() };
+        let header = Header {
+            page_size: 4096,
+            pages: 1,
+            ..Header::default()
+        };
         let writer = TraceWriter::new(Vec::new(), &header).unwrap();
         Self(Converter::new(writer, FakeNames::default(), 100))
     }
@@ -50,11 +61,27 @@ impl Recording {
     }
 
     fn event_at(&mut self, tid: u32, tick: u64, event: Event<'_>) {
-        self.0.record(&Record { clock: tick as u16, tid, event }, tick).unwrap();
+        self.0
+            .record(
+                &Record {
+                    clock: tick as u16,
+                    tid,
+                    event,
+                },
+                tick,
+            )
+            .unwrap();
     }
 
     fn allocate(&mut self, pointer: u64, size: u64) {
-        self.event(1, Event::Allocation { pointer, size, stack: 9 });
+        self.event(
+            1,
+            Event::Allocation {
+                pointer,
+                size,
+                stack: 9,
+            },
+        );
     }
 
     fn free(&mut self, pointer: u64) {
@@ -62,15 +89,28 @@ impl Recording {
     }
 
     fn end_realloc(&mut self, tid: u32, outcome: Outcome, old: u64, new: u64, size: u64) {
-        self.event(tid, Event::ReallocEnd { outcome, old, new, size, stack: 9 });
+        self.event(
+            tid,
+            Event::ReallocEnd {
+                outcome,
+                old,
+                new,
+                size,
+                stack: 9,
+            },
+        );
     }
 
     fn stack(&mut self, id: u64, frames: &[u64]) {
         let mut bytes = vec![Kind::Stack as u8, 0, 100, 0, 1, 0, 0, 0];
         bytes.extend(id.to_ne_bytes());
-        frames.iter().for_each(|frame| bytes.extend(frame.to_ne_bytes()));
+        frames
+            .iter()
+            .for_each(|frame| bytes.extend(frame.to_ne_bytes()));
         assert!(bytes.len() <= StackRecord::HEAD + MAX_FRAMES * 8);
-        self.0.record(&Record::decode(&bytes).unwrap(), 100).unwrap();
+        self.0
+            .record(&Record::decode(&bytes).unwrap(), 100)
+            .unwrap();
     }
 
     fn finish(self) -> (Lines, Totals) {
@@ -102,9 +142,13 @@ impl Lines {
                 .map_while(|digits| u64::from_str_radix(digits, 16).ok())
                 .collect();
             match kind {
-                's' => lines.strings.push(line[2..].split_once(' ').unwrap().1.to_owned()),
+                's' => lines
+                    .strings
+                    .push(line[2..].split_once(' ').unwrap().1.to_owned()),
                 'i' => lines.ips.push(numbers[2] as usize),
-                't' => lines.traces.push((numbers[0] as usize, numbers[1] as usize)),
+                't' => lines
+                    .traces
+                    .push((numbers[0] as usize, numbers[1] as usize)),
                 'a' => lines.infos.push((numbers[0], numbers[1] as usize)),
                 '+' | '-' => lines.events.push((kind, numbers[0])),
                 'c' => lines.stamps.push(numbers[0]),
@@ -116,7 +160,10 @@ impl Lines {
     }
 
     fn events_by_size(&self) -> Vec<(char, u64)> {
-        self.events.iter().map(|(kind, info)| (*kind, self.infos[*info as usize].0)).collect()
+        self.events
+            .iter()
+            .map(|(kind, info)| (*kind, self.infos[*info as usize].0))
+            .collect()
     }
 
     /// Functions of an event's trace, leaf first.
@@ -182,7 +229,10 @@ fn both_halves_of_a_realloc_stand_together() {
     recording.allocate(0xa0, 30);
     recording.end_realloc(7, Outcome::Moved, 0xa0, 0xb0, 20);
     let (lines, totals) = recording.finish();
-    assert_eq!(lines.events_by_size(), [('+', 10), ('+', 30), ('-', 10), ('+', 20)]);
+    assert_eq!(
+        lines.events_by_size(),
+        [('+', 10), ('+', 30), ('-', 10), ('+', 20)]
+    );
     assert_eq!((totals.live_blocks, totals.live_bytes), (2, 50));
 }
 

@@ -18,6 +18,8 @@ pub enum Feature {
     Python,
     /// `setpriv` of util-linux, for exact capabilities.
     Setpriv,
+    /// Kernel threads in sight, which they are not from inside a container.
+    KernelThreads,
     /// User namespaces that root may create.
     UserNamespaces,
 }
@@ -48,6 +50,9 @@ fn missing(feature: Feature) -> Option<String> {
         Feature::Sqlite => missing_program("sqlite3"),
         Feature::Python => python().is_none().then(|| "no python3 found".to_owned()),
         Feature::Setpriv => missing_program("setpriv"),
+        Feature::KernelThreads => (!std::fs::read("/proc/2/comm")
+            .is_ok_and(|name| name == b"kthreadd\n"))
+        .then(|| "process 2 is not kthreadd".to_owned()),
         Feature::UserNamespaces => (!Path::new("/proc/self/ns/user").exists())
             .then(|| "the kernel has no user namespaces".to_owned()),
     }

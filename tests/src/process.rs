@@ -147,6 +147,16 @@ impl Running {
             .is_none()
     }
 
+    /// Sends SIGKILL and waits for the child's death; its streams, which others
+    /// may share, stay open.
+    pub fn kill(&mut self) {
+        self.signal(Signal::SIGKILL);
+        // Waiting closes the standard input that the child holds.
+        let stdin = self.child.stdin.take();
+        self.child.wait().expect("wait for a child");
+        self.child.stdin = stdin;
+    }
+
     /// Closes standard input, takes the rest of the output, and waits.
     pub fn finish(mut self) -> Ended {
         self.close_stdin();

@@ -28,6 +28,7 @@ const PLAIN: &[&str] = &[
 ];
 
 const RECIPES: &[Recipe] = &[
+    c("busy", "busy.c"),
     c("chains", "chains.c"),
     c("counts", "counts.c"),
     c("deep", "deep.c"),
@@ -50,6 +51,13 @@ const RECIPES: &[Recipe] = &[
         &["-shared", "-fPIC", "-DPLUGIN=alpha_allocates"],
     ),
     plugin("beta.so", &["-shared", "-fPIC", "-DPLUGIN=beta_allocates"]),
+    // The same program under a build id that no other test's copy has.
+    Recipe {
+        name: "framepointers_apart",
+        source: "framepointers.cpp",
+        compiler: "g++",
+        flags: &["-Wl,--build-id=0x68747261636562706674657374732d6170617274"],
+    },
     Recipe {
         name: "suppressed",
         source: "suppressed.c",

@@ -2,7 +2,9 @@
  *
  * seccomp      may do nothing but read, write and exit once it allocates
  * undumpable   closes its /proc entries to all but root, as set-user-id
- *              programs do */
+ *              programs do
+ *
+ * stdout counts what comes after one block for a start. */
 #define _GNU_SOURCE
 #include "truth.h"
 
@@ -29,8 +31,7 @@ int main(int argc, char **argv) {
         calls++;
         free(block);
     }
-    truth("calls", calls + 1);
-    truth("mark_calls", calls);
+    truth("calls", calls);
     truth("leaked", 0);
     syscall(SYS_exit, 13);
 }

@@ -1,8 +1,9 @@
-/* worker [ROUNDS_A_LINE]
+/* worker [ROUNDS_A_LINE] [paced]
  *
  * Allocates and frees until told to stop by a byte, or the end, of stdin; a
  * line of stdout after each ROUNDS_A_LINE rounds tells that it is still there.
- * It keeps one block of every hundred. */
+ * It keeps one block of every hundred. `paced`: each byte asks for one line's
+ * rounds, and only the end of stdin stops it. */
 #define _GNU_SOURCE
 #include "truth.h"
 
@@ -22,11 +23,20 @@ static int told_to_stop(void) {
     return poll(&input, 1, 0) != 0;
 }
 
+static int told_to_go(void) {
+    char byte;
+    return read(0, &byte, 1) == 1;
+}
+
 int main(int argc, char **argv) {
     long rounds_a_line = argc > 1 ? atol(argv[1]) : 1000, rounds = 0;
     truth("pid", getpid());
-    wait_for_go();
-    while (!told_to_stop()) {
+    int paced = argc > 2;
+    if (paced)
+        say("ready\n");
+    else
+        wait_for_go();
+    while (paced ? told_to_go() : !told_to_stop()) {
         for (long i = 0; i < rounds_a_line; i++)
             work_a_round(rounds++);
         say("working\n");

@@ -4,12 +4,12 @@
 use std::process::Command;
 
 use htrace_tests::process::{Ended, Running};
+use htrace_tests::report::Report;
 use htrace_tests::text_bytes::changed_code;
 use htrace_tests::trace_file::Trace;
 use htrace_tests::tracer::report;
 use htrace_tests::truth::Truth;
 use htrace_tests::{Feature, Launch, Scratch, require, target};
-use nix::sys::signal::Signal;
 
 /// Numbers that differ from run to run; a failure prints the moment.
 fn random_moments(count: usize, below: u64) -> Vec<u64> {
@@ -37,6 +37,9 @@ fn assert_ended_well(stdout: &[u8], moment: u64) {
     );
 }
 
+/// The status of a report on a file that is not whole.
+const DAMAGED: i32 = 3;
+
 /// The file opens, holds what was recorded by then, and says that it is cut.
 fn assert_cut_short(scratch: &Scratch, moment: u64) {
     let file = scratch.join("trace.zst");
@@ -45,11 +48,63 @@ fn assert_cut_short(scratch: &Scratch, moment: u64) {
         stdout,
         stderr,
     } = report(&file);
-    assert!(status.success(), "after {moment} lines: {status}\n{stderr}");
-    let text = String::from_utf8_lossy(&stdout) + stderr.as_str();
-    assert!(text.contains("cut short"), "after {moment} lines:\n{text}");
-    // Whatever is there is well-formed.
-    let _ = Trace::read(&file);
+    assert_eq!(
+        status.code(),
+        Some(DAMAGED),
+        "after {moment} lines:\n{stderr}"
+    );
+    assert!(
+        stderr.contains("cut short"),
+        "after {moment} lines:\n{stderr}"
+    );
+    let totals = Report::new(&stdout);
+    // Whatever is there is well-formed, and all of it is reported.
+    assert_eq!(
+        totals.calls(),
+        Trace::read(&file).calls,
+        "after {moment} lines:\n{stderr}"
+    );
+}
+
+/// Kills an attached tracer, while it starts or while it records.
+fn kill_attached(moment: u64, recording: bool) {
+    let mut worker = Running::start(Command::new(target("worker")).args(["500", "paced"]));
+    worker.wait_for_line("ready");
+    let scratch = Scratch::new();
+    let mut tracer = Running::start(&mut Launch::new().attach_command(&scratch, worker.pid()));
+    if recording {
+        tracer.wait_for_stderr("recording");
+    }
+    // The worker's lines are the clock.
+    for _ in 0..moment {
+        worker.say(b"g");
+        worker.wait_for_line("working");
+    }
+    // It is in the middle of things when its tracer dies.
+    worker.say(b"gggg");
+    tracer.kill();
+    assert_untouched(worker.pid(), moment);
+    let worker = worker.finish();
+    assert_ended_well(&worker.stdout, moment);
+    assert_eq!(
+        worker.status.code(),
+        Some(11),
+        "after {moment} lines: {}",
+        worker.stderr
+    );
+    if recording {
+        assert_cut_short(&scratch, moment);
+    }
+}
+
+#[test]
+fn while_it_attaches() {
+    if !require(Feature::Root) {
+        return;
+    }
+    for moment in random_moments(4, 20_000) {
+        kill_attached(moment, false);
+    }
 }
 
 #[test]
@@ -57,30 +112,8 @@ fn while_attached() {
     if !require(Feature::Root) {
         return;
     }
-    for moment in random_moments(10, 150) {
-        let mut worker = Running::start(Command::new(target("worker")).arg("500"));
-        worker.wait_for_line("ready");
-        worker.say(b"g");
-        let scratch = Scratch::new();
-        // The worker's lines are the clock; it runs while the tracer starts.
-        let tracer = Running::start(&mut Launch::new().attach_command(&scratch, worker.pid()));
-        for _ in 0..moment {
-            worker.wait_for_line("working");
-        }
-        tracer.signal(Signal::SIGKILL);
-        let ended = tracer.finish();
-        assert_untouched(worker.pid(), moment);
-        let worker = worker.finish();
-        assert_ended_well(&worker.stdout, moment);
-        assert_eq!(
-            worker.status.code(),
-            Some(11),
-            "after {moment} lines: {}",
-            worker.stderr
-        );
-        if ended.stderr.contains("recording") {
-            assert_cut_short(&scratch, moment);
-        }
+    for moment in random_moments(8, 300) {
+        kill_attached(moment, true);
     }
 }
 
@@ -89,7 +122,7 @@ fn while_a_launched_program_runs() {
     if !require(Feature::Root) {
         return;
     }
-    for moment in random_moments(10, 300) {
+    for moment in random_moments(8, 300) {
         let scratch = Scratch::new();
         let command = &mut Launch::new().command(&scratch, &target("worker"), &["500"]);
         let mut tracer = Running::start(command);
@@ -99,7 +132,7 @@ fn while_a_launched_program_runs() {
         for _ in 0..moment {
             tracer.wait_for_line("working");
         }
-        tracer.signal(Signal::SIGKILL);
+        tracer.kill();
         // Its output goes on after the tracer's death.
         tracer.wait_for_line("working");
         tracer.wait_for_line("working");

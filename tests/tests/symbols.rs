@@ -1,7 +1,7 @@
 //! Where names and lines come from: files that are gone, separate debug files,
 //! and nobody else's servers.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use htrace_tests::process::{Running, run};
@@ -41,9 +41,9 @@ fn objcopy(args: &[&str], files: &[&Path]) {
     assert!(ended.status.success(), "objcopy {args:?}: {}", ended.stderr);
 }
 
-/// A stripped copy of the program, and its debug file at `debug`.
-fn split(scratch: &Scratch, debug: &Path) -> std::path::PathBuf {
-    let program = scratch.copy_program(&target("framepointers"));
+/// A stripped copy of a program, and its debug file at `debug`.
+fn split(name: &str, scratch: &Scratch, debug: &Path) -> PathBuf {
+    let program = scratch.copy_program(&target(name));
     objcopy(&["--only-keep-debug"], &[&program, debug]);
     objcopy(&["--strip-all"], &[&program]);
     program
@@ -57,11 +57,20 @@ fn a_debug_file_by_debug_link() {
     let scratch = Scratch::new();
     let debug = scratch.join(".debug/framepointers.debug");
     std::fs::create_dir(scratch.join(".debug")).expect("make .debug");
-    let program = split(&scratch, &debug);
+    let program = split("framepointers", &scratch, &debug);
     let link = format!("--add-gnu-debuglink={}", debug.display());
     objcopy(&[&link], &[&program]);
     let recorded = Launch::new().run(&program, &ARGS);
     assert_named(&recorded.trace(), &recorded.truth());
+}
+
+/// A file that is removed again whatever happens.
+struct Installed(PathBuf);
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 #[test]
@@ -71,14 +80,13 @@ fn a_debug_file_by_build_id() {
     }
     let scratch = Scratch::new();
     let debug = scratch.join("all.debug");
-    let program = split(&scratch, &debug);
+    let program = split("framepointers_apart", &scratch, &debug);
     let id = build_id(&program);
-    let installed = Path::new("/usr/lib/debug/.build-id").join(&id[..2]);
-    std::fs::create_dir_all(&installed).expect("make the directory of debug files");
-    let installed = installed.join(format!("{}.debug", &id[2..]));
-    std::fs::copy(&debug, &installed).expect("install the debug file");
+    let dir = Path::new("/usr/lib/debug/.build-id").join(&id[..2]);
+    std::fs::create_dir_all(&dir).expect("make the directory of debug files");
+    let installed = Installed(dir.join(format!("{}.debug", &id[2..])));
+    std::fs::copy(&debug, &installed.0).expect("install the debug file");
     let recorded = Launch::new().run(&program, &ARGS);
-    std::fs::remove_file(&installed).expect("remove the debug file");
     assert_named(&recorded.trace(), &recorded.truth());
 }
 
@@ -98,7 +106,7 @@ fn a_stripped_program_still_names_modules_and_library_functions() {
         return;
     }
     let scratch = Scratch::new();
-    let program = split(&scratch, &scratch.join("elsewhere"));
+    let program = split("framepointers", &scratch, &scratch.join("elsewhere"));
     let recorded = Launch::new().run(&program, &ARGS);
     let trace = recorded.trace();
     let (calls, stack) = &trace.stacks()[0];

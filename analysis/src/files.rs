@@ -4,6 +4,11 @@
 use std::io::{self, Read, Write};
 use std::path::Path;
 
+use htrace_trace_format::raw::Resolver;
+
+/// Makes a resolver of addresses.
+pub type MakeResolver = Box<dyn FnOnce() -> Box<dyn Resolver> + Send>;
+
 /// Opens inputs and creates outputs.
 pub trait Files {
     /// Opens `path` for reading; `-` is standard input.
@@ -20,6 +25,12 @@ pub trait Files {
 
     /// Whether `path` is an ordinary file, of which the size is known.
     fn is_ordinary(&self, path: &Path) -> bool;
+
+    /// What makes the resolver that names the addresses of raw traces. It is called on the thread
+    /// that uses the resolver. Without one, addresses stay addresses.
+    fn symbols(&self) -> MakeResolver {
+        Box::new(|| Box::new(()))
+    }
 }
 
 /// The file system, with `-` for standard input.

@@ -32,6 +32,7 @@ pub mod problem;
 pub mod profile;
 pub mod report;
 pub mod request;
+pub mod source;
 pub mod std_sort;
 pub mod suppression;
 pub mod tables;

@@ -6,8 +6,6 @@
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use htrace_trace_format::compression::{decoder, pipelined};
-
 use crate::builder::Rules;
 use crate::cost::CostKind;
 use crate::diff;
@@ -20,6 +18,7 @@ use crate::massif::{MassifOptions, MassifWriter};
 use crate::observer::Observer;
 use crate::profile::Profile;
 use crate::report::{ReportOptions, Style, write_report};
+use crate::source;
 use crate::suppression::{self, Suppressed};
 use crate::warnings;
 
@@ -252,7 +251,7 @@ fn read_suppressions(
     Ok(patterns)
 }
 
-/// Reads `path`, whatever it is packed in, decompressing on a thread of its own.
+/// Reads `path`, whatever it is packed in; a raw trace is interpreted on the way.
 ///
 /// # Errors
 /// [`RequestError::Open`].
@@ -265,8 +264,7 @@ pub fn read(
         path: path.to_owned(),
         source,
     };
-    let source = decoder(files.open(path).map_err(failed)?).map_err(failed)?;
-    let source = pipelined(source).map_err(failed)?;
+    let source = source::open(path, files).map_err(failed)?;
     Ok(load(source, Rules::LENIENT, observer))
 }
 

@@ -364,3 +364,23 @@ fn garbage_is_refused_or_reported_but_never_trusted() {
         assert_ne!(outcome.status, Ok(0), "{garbage:?}");
     }
 }
+
+#[test]
+fn a_raw_trace_is_interpreted_on_the_way() {
+    let raw = "v 10400 3\nx 9 /opt/demo\nX ./demo\nI 1000 400\nm 1 -\nm 1 x 400000 0 2000\n\
+        t 401010 0\n+ 40 1 5500\n+ 8 1 5501\n- 5500\nc a\n";
+    let outcome = run_on(Memory::with(&[("trace", raw.as_bytes())]), |_| {});
+    assert_eq!((outcome.err.as_str(), outcome.status), ("", Ok(0)));
+    assert!(
+        outcome.out.contains("0x401010\n  in /opt/demo\n"),
+        "{}",
+        outcome.out
+    );
+    assert!(outcome.out.contains("calls to allocation functions: 2 ("));
+    assert!(outcome.out.contains("total memory leaked: 8B"));
+    let cut = run_on(
+        Memory::with(&[("trace", &raw.as_bytes()[..raw.len() - 1])]),
+        |_| {},
+    );
+    assert_eq!(cut.status, Ok(3), "{}", cut.err);
+}

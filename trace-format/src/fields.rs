@@ -76,6 +76,17 @@ impl<'a> Fields<'a> {
         Ok(value)
     }
 
+    /// Everything up to the next space, which is consumed, or to the end of the line.
+    pub fn word(&mut self) -> &'a [u8] {
+        let rest = self.rest();
+        let length = rest
+            .iter()
+            .position(|&byte| byte == b' ')
+            .unwrap_or(rest.len());
+        self.position = (self.position + length + 1).min(self.line.len());
+        &rest[..length]
+    }
+
     /// The next sized string (file version 3): length in bytes, a space, the bytes, and one byte
     /// behind them that is skipped if there is one.
     ///

@@ -18,6 +18,7 @@ pub mod fields;
 pub mod hex;
 pub mod index;
 pub mod note;
+pub mod raw;
 pub mod reader;
 pub mod record;
 pub mod writer;

@@ -306,6 +306,21 @@ impl<R: Read> RecordReader<R> {
         self.start += line_length + 1;
     }
 
+    /// The next line as it is, for files with other records than [`Record`] knows. The file
+    /// version is kept up to date.
+    ///
+    /// # Errors
+    /// As [`RecordReader::next_record`].
+    pub fn next_text_line(&mut self) -> Result<Option<(Place, &[u8])>, ReadError> {
+        let Some(range) = self.next_line()? else {
+            return Ok(None);
+        };
+        if self.buffer.get(range.start) == Some(&b'v') {
+            self.adopt_version(&range)?;
+        }
+        Ok(Some((self.place, &self.buffer[range.start..range.end])))
+    }
+
     /// Takes over the file version of a `v` line before it is delivered.
     fn adopt_version(&mut self, range: &LineRange) -> Result<(), ReadError> {
         let line = &self.buffer[range.start..range.end];

@@ -43,7 +43,7 @@ pub struct Header<'a> {
     /// Lines of the target's embedded leak suppressions; lines other than `leak:PATTERN` are left
     /// out because they mean nothing to a reader.
     pub suppressions: &'a [&'a str],
-    /// The process that was attached to; `None` for a launched one.
+    /// The process that was attached to, 0 when unknown; `None` for a launched one.
     pub attached: Option<u32>,
     /// Wall-clock start of the recording, milliseconds since 1970.
     pub started: Option<u64>,
@@ -111,7 +111,9 @@ impl<W: Write> TraceWriter<W> {
         }
         if let Some(pid) = header.attached {
             self.buffer.extend_from_slice(b"A\n");
-            self.note(&Note::Attached(pid))?;
+            if pid != 0 {
+                self.note(&Note::Attached(pid))?;
+            }
         }
         Ok(())
     }
@@ -298,11 +300,26 @@ impl<W: Write> TraceWriter<W> {
     /// # Errors
     /// Those of the sink.
     pub fn finish(mut self) -> io::Result<W> {
-        let footer = format!("\n# strings: {}\n# ips: {}\n", self.strings.len(), self.ips);
-        self.buffer.extend_from_slice(footer.as_bytes());
+        self.footer()?;
         self.note(&Note::Complete)?;
         self.flush()?;
         Ok(self.sink)
+    }
+
+    /// As [`TraceWriter::finish`] for a trace known to lack its end: without the mark.
+    ///
+    /// # Errors
+    /// Those of the sink.
+    pub fn finish_cut_short(mut self) -> io::Result<W> {
+        self.footer()?;
+        self.flush()?;
+        Ok(self.sink)
+    }
+
+    fn footer(&mut self) -> io::Result<()> {
+        self.buffer.push(b'\n');
+        self.comment(&format!("strings: {}", self.strings.len()))?;
+        self.comment(&format!("ips: {}", self.ips))
     }
 
     fn line(&mut self, letter: u8, numbers: &[u64]) -> io::Result<()> {

@@ -43,6 +43,23 @@ pub fn pipelined(source: impl Read + Send + 'static) -> io::Result<PipelineReade
     })
 }
 
+impl PipelineReader {
+    /// A reader that delivers nothing but `error`.
+    #[must_use]
+    pub fn failed(error: io::Error) -> Self {
+        let (sender, filled) = sync_channel(1);
+        // There is room, and the other end is in scope.
+        let _ = sender.try_send(Err(error));
+        let (empty, _) = sync_channel(1);
+        Self {
+            filled,
+            empty,
+            block: Vec::new(),
+            position: 0,
+        }
+    }
+}
+
 /// Fills blocks until the source ends or nobody reads any more.
 fn fill_blocks(mut source: impl Read, empty: &Receiver<Vec<u8>>, filled: &SyncSender<Filled>) {
     while let Ok(mut block) = empty.recv() {

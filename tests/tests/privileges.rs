@@ -64,12 +64,7 @@ fn launching_with_two_capabilities() {
         "{}",
         recorded.stderr
     );
-    assert_eq!(
-        trace.calls_under("main"),
-        trace.calls,
-        "{:?}",
-        trace.stacks()
-    );
+    assert!(trace.calls_under("plain") > 0, "{:?}", trace.stacks());
 }
 
 #[test]

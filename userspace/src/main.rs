@@ -1,6 +1,6 @@
 //! The command `htrace-bpf`.
 
-use std::process::ExitCode;
+use std::{io::IsTerminal, process::ExitCode};
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
 use htrace_bpf::{
@@ -36,6 +36,7 @@ fn start_logging(cli: &Cli) {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .without_time()
         .init();

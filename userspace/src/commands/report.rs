@@ -4,6 +4,7 @@
 //! `htrace-analysis`. The options are heaptrack_print's, with the same letters and defaults.
 
 mod arguments;
+pub mod files;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufWriter, Write as _};
@@ -15,7 +16,8 @@ use htrace_analysis::drop_in::{self, Version};
 use htrace_analysis::files::FileSystem;
 use htrace_analysis::request;
 
-pub use arguments::ReportOptions;
+pub use arguments::{ReportOptions, parse_cost};
+use files::SystemFiles;
 
 /// The arguments of `report`, taken as they are: heaptrack_print's options with optional values
 /// need a look at the whole line before clap can parse them.
@@ -49,14 +51,26 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(if error.use_stderr() { 2 } else { 0 }));
         }
     };
+    let files = SystemFiles {
+        sysroot: options.sysroot.clone(),
+    };
+    let request = options.into_request()?;
     let mut out = BufWriter::new(io::stdout().lock());
-    let status = request::run(
-        &options.into_request()?,
-        &FileSystem,
-        &mut out,
-        &mut io::stderr().lock(),
-    )?;
-    Ok(ExitCode::from(status))
+    let result = request::run(&request, &files, &mut out, &mut io::stderr().lock())
+        .map_err(anyhow::Error::from)
+        .and_then(|status| Ok(out.flush().map(|()| status)?));
+    match result {
+        Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
+        result => result.map(ExitCode::from),
+    }
+}
+
+/// Whether the reader of our output has gone, as `head` does when it has enough.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let cause = cause.downcast_ref::<io::Error>();
+        cause.is_some_and(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+    })
 }
 
 /// Behaves as heaptrack_print does, byte for byte, on its own command line (without the program's

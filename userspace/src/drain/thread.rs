@@ -48,7 +48,7 @@ pub struct Drain {
 #[derive(Debug, thiserror::Error)]
 pub enum DrainError {
     /// It could not be started or cannot wait.
-    #[error("cannot drain the ring buffer: {0}")]
+    #[error("cannot drain the ring buffer")]
     System(#[from] io::Error),
     /// Nobody takes its batches any more.
     #[error("the recorder has ended before the drain")]

@@ -35,7 +35,7 @@ pub struct AttachPoints {
 
 /// Why a file has no attach points.
 #[derive(Debug, thiserror::Error)]
-#[error("not a readable 64-bit ELF file: {0}")]
+#[error("not a readable 64-bit ELF file")]
 pub struct ElfError(#[from] object::Error);
 
 impl AttachPoints {

@@ -36,7 +36,7 @@ pub enum LoadError {
         missing: Missing,
     },
     /// The verifier refused a program.
-    #[error("the kernel refuses the BPF program {program}: {source}\n{log}")]
+    #[error("the kernel refuses the BPF program {program}; its verifier says:\n{log}\n")]
     Verifier {
         /// Name of the program.
         program: String,
@@ -46,7 +46,7 @@ pub enum LoadError {
         source: io::Error,
     },
     /// Anything else that the kernel did not want to do.
-    #[error("{action}: {source}")]
+    #[error("{action}")]
     System {
         /// What was tried.
         action: String,

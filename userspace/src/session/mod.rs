@@ -45,7 +45,7 @@ use crate::{
 const RECORDING_FAILED: u8 = 125;
 
 /// Batches that may wait for the recorder, of a MiB or 10 ms each.
-const QUEUED_BATCHES: usize = 64;
+const QUEUED_BATCHES: usize = 16;
 
 /// Records a target and returns the exit status that this process is to have.
 ///

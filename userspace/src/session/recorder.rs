@@ -172,10 +172,7 @@ fn start_file(file: File, header: &FileHeader) -> io::Result<TraceWriter<ZstdFra
 fn finish_file(converter: FileConverter, totals: &Totals, closing: &Closing) -> io::Result<()> {
     let mut writer = converter.into_writer();
     for (reason, count) in closing.losses.reasons() {
-        writer.note(&Note::Lost {
-            reason,
-            count,
-        })?;
+        writer.note(&Note::Lost { reason, count })?;
     }
     for (end, count) in &totals.stack_ends {
         writer.note(&Note::StackEnd {

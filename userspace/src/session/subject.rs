@@ -111,6 +111,7 @@ impl Subject {
     fn attach(pid: u32) -> anyhow::Result<Self> {
         let process = Process::open(pid)?;
         let claim = Claim::on(pid)?;
+        warn_of_system_call_filter(&process);
         let opener = Arc::new(ProcOpener::new(Path::new("/proc"), pid));
         let mut subject = Self {
             command: process.command_line(),
@@ -254,6 +255,18 @@ impl Subject {
             true => from_command().unwrap_or_else(|| "program".into()),
             false => self.process.name().replace('/', "_").into(),
         }
+    }
+}
+
+/// Return probes make a system call of their own since Linux 6.11 (`uretprobe`), and a filter that
+/// does not know it may end the process.
+fn warn_of_system_call_filter(process: &Process) {
+    if process.filters_system_calls() {
+        tracing::warn!(
+            "process {} filters its system calls (seccomp); a filter that forbids the call \
+             `uretprobe` (335) would end it. Kernels from 6.14 let that call pass",
+            process.pid()
+        );
     }
 }
 

@@ -37,7 +37,7 @@ pub enum LaunchError {
         program: OsString,
     },
     /// The program was found and did not start.
-    #[error("{program:?} cannot be executed: {source}")]
+    #[error("{program:?} cannot be executed")]
     NotExecutable {
         /// As it was asked for.
         program: OsString,
@@ -45,7 +45,7 @@ pub enum LaunchError {
         source: io::Error,
     },
     /// Something went wrong before the program was looked for.
-    #[error("cannot start a process: {0}")]
+    #[error("cannot start a process")]
     Process(#[from] io::Error),
 }
 

@@ -76,7 +76,7 @@ pub enum AttachError {
         name: String,
     },
     /// Anything else.
-    #[error("cannot attach to process {pid}: {source}")]
+    #[error("cannot attach to process {pid}")]
     System {
         /// As it was asked for.
         pid: u32,

@@ -99,6 +99,9 @@ pub struct ReportOptions {
     /// Print what was suppressed by which pattern.
     #[arg(long, value_name = "BOOL", default_value = "0", value_parser = parse_bool, require_equals = true, action = clap::ArgAction::Set)]
     print_suppressions: bool,
+    /// Look for the modules of a raw trace under this directory.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
+    pub sysroot: PathBuf,
     /// Refuse a damaged or truncated file instead of reporting what could be read.
     #[arg(long)]
     strict: bool,
@@ -163,7 +166,11 @@ fn parse_bool(word: &str) -> Result<bool, String> {
     }
 }
 
-fn parse_cost(word: &str) -> Result<CostKind, String> {
+/// The cost that a word names.
+///
+/// # Errors
+/// The words that would do.
+pub fn parse_cost(word: &str) -> Result<CostKind, String> {
     CostKind::from_name(word)
         .ok_or_else(|| "valid choices are allocations, temporary, leaked and peak".into())
 }

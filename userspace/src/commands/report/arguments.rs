@@ -235,7 +235,7 @@ const OPTIONAL_VALUES: [OptionalValue; 9] = [
 /// the next word if it can be one, else the default. So `-l FILE` reads as people mean it, where
 /// heaptrack_print takes FILE for the value of `-l`.
 #[must_use]
-pub fn with_values(words: Vec<OsString>) -> Vec<OsString> {
+pub(super) fn with_values(words: Vec<OsString>) -> Vec<OsString> {
     let mut rewritten = Vec::with_capacity(words.len());
     let mut words = words.into_iter().peekable();
     while let Some(word) = words.next() {

@@ -1,0 +1,132 @@
+//! What the fuzz targets do with an input, so that stable tests can replay their seeds.
+//!
+//! Each function takes any bytes and must neither panic nor use memory out of proportion.
+#![forbid(unsafe_code)]
+
+use std::ffi::OsString;
+use std::io::{self, Cursor, Read, Write};
+use std::path::Path;
+
+use htrace_analysis::builder::Rules;
+use htrace_analysis::check::write_check;
+use htrace_analysis::comparison::compare;
+use htrace_analysis::cost::CostKind;
+use htrace_analysis::drop_in::{self, Version};
+use htrace_analysis::files::Files;
+use htrace_analysis::flamegraph::{FlamegraphOptions, write_svg};
+use htrace_analysis::request::{self, Request};
+use htrace_analysis::{load, suppression};
+use htrace_trace_format::compression::decoder;
+use htrace_trace_format::raw::interpret;
+use htrace_trace_format::reader::LastLine;
+use htrace_trace_format::{EventBatch, RecordReader};
+
+/// Tables of an input may take this much memory.
+const MEMORY_LIMIT: usize = 64 << 20;
+
+/// The input as every file that is opened; outputs go nowhere.
+struct OneFile<'a>(&'a [u8]);
+
+impl Files for OneFile<'_> {
+    fn open(&self, _path: &Path) -> io::Result<Box<dyn Read + Send>> {
+        Ok(Box::new(Cursor::new(self.0.to_vec())))
+    }
+
+    fn create(&self, _path: &Path) -> io::Result<Box<dyn Write>> {
+        Ok(Box::new(io::sink()))
+    }
+
+    fn is_ordinary(&self, _path: &Path) -> bool {
+        true
+    }
+}
+
+/// Decompresses, then reads all records in both ways.
+pub fn reader(data: &[u8]) {
+    for last_line in [LastLine::Drop, LastLine::Parse] {
+        let Ok(source) = decoder(data) else { return };
+        let mut reader = RecordReader::with_last_line(source.take(1 << 24), last_line);
+        let mut batch = EventBatch::default();
+        loop {
+            reader.take_events(&mut batch);
+            match reader.next_record(&mut ()) {
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => break,
+            }
+        }
+    }
+}
+
+/// Interprets a raw trace, then loads the result.
+pub fn raw(data: &[u8]) {
+    let mut interpreted = Vec::new();
+    if interpret(data, &mut interpreted, &mut ()).is_ok() {
+        load(&interpreted[..], rules(), &mut ());
+    }
+}
+
+/// The first line is a text, the rest a suppression file.
+pub fn suppressions(data: &[u8]) {
+    let mut parts = data.splitn(2, |&byte| byte == b'\n');
+    let text = parts.next().unwrap_or_default();
+    let patterns = suppression::parse_file(parts.next().unwrap_or_default(), |_| {});
+    for pattern in patterns {
+        let _ = suppression::matches(&pattern, text);
+    }
+}
+
+/// Everything that is printed of a trace.
+pub fn renderers(data: &[u8]) {
+    let loaded = load(data, rules(), &mut ());
+    let _ = write_check("input", &loaded, &mut io::sink());
+    let profile = loaded.profile;
+    let _ = compare(&profile, &profile).write(CostKind::Peak, 10, &mut io::sink());
+    if profile.entries.len() < 100 {
+        let options = FlamegraphOptions {
+            kind: CostKind::Allocations,
+            shorten_templates: true,
+            reverse: false,
+        };
+        let _ = write_svg(&profile, Some(&profile), options, &mut io::sink());
+    }
+    for merge in [true, false] {
+        let mut request = Request::new("input".into());
+        request.report.merge = merge;
+        request.report.leaks = true;
+        request.histogram = Some("histogram".into());
+        request.flamegraph = Some("flamegraph".into());
+        request.massif = Some("massif".into());
+        request.base = merge.then(|| "base".into());
+        request.filter_function = (!merge).then(|| "main".into());
+        let _ = request::run(&request, &OneFile(data), &mut io::sink(), &mut io::sink());
+    }
+}
+
+/// heaptrack_print's ways.
+pub fn drop_in(data: &[u8]) {
+    let lines = [
+        "-l -Hh -Ff -Mm input",
+        "-m0 -l -dbase input",
+        "--suppressions s -Mm --massif-threshold 0 input",
+    ];
+    for (line, version) in lines
+        .into_iter()
+        .zip([Version::V1_4, Version::V1_5, Version::V1_6])
+    {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let _ = drop_in::run(
+            &words,
+            version,
+            &OneFile(data),
+            &mut io::sink(),
+            &mut io::sink(),
+        );
+    }
+}
+
+fn rules() -> Rules {
+    Rules {
+        memory_limit: MEMORY_LIMIT,
+        ..Rules::LENIENT
+    }
+}

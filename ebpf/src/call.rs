@@ -14,6 +14,9 @@ pub enum Function {
     PosixMemalign = 4,
     /// `realloc` and `reallocarray`.
     Realloc = 5,
+    /// A C++ `operator new` that calls no other probed function. It can be left by an exception,
+    /// so its returns are seen at its `ret` instructions.
+    OperatorNew = 6,
 }
 
 impl Function {
@@ -22,7 +25,7 @@ impl Function {
     /// `realloc` for `reallocarray`; musl builds `calloc` and the aligned ones on `malloc`.
     #[must_use]
     pub const fn may_contain_calls(self) -> bool {
-        !matches!(self, Self::Malloc)
+        !matches!(self, Self::Malloc | Self::OperatorNew)
     }
 }
 
@@ -43,6 +46,16 @@ impl Call {
     pub const fn malloc(size: u64) -> Self {
         Self {
             function: Function::Malloc,
+            size,
+            argument: 0,
+        }
+    }
+
+    /// `operator new(size)` in all its forms.
+    #[must_use]
+    pub const fn operator_new(size: u64) -> Self {
+        Self {
+            function: Function::OperatorNew,
             size,
             argument: 0,
         }

@@ -32,6 +32,7 @@ pub fn enter<K: Kernel>(kernel: &K, thread: &mut Thread, registers: &Registers, 
     }
     let stack = (control.phase == Control::RECORDING)
         .then(|| stack::capture(kernel, &mut thread.stack, registers, return_address));
+    forget_left_by_exceptions(kernel, thread);
     if thread.push(Pending::new(call, registers.sp, return_address, stack)) {
         kernel.count(Counter::Abandoned);
     }
@@ -59,6 +60,32 @@ pub fn leave<K: Kernel>(kernel: &K, thread: &mut Thread, slot: u64, value: u64) 
         record_result(kernel, &pending, value);
     } else {
         kernel.count(Counter::BeforeStart);
+    }
+}
+
+/// A `ret` instruction of an `operator new`, or of code that it shares with other functions, is
+/// about to return `value` to the address that stands at `slot`.
+///
+/// What was entered otherwise, or before the probes were there, is not this probe's to count.
+pub fn leave_at_ret<K: Kernel>(kernel: &K, thread: &mut Thread, slot: u64, value: u64) {
+    if thread.holds(slot, Function::OperatorNew) {
+        leave(kernel, thread, slot, value);
+    }
+}
+
+/// Makes room among the pending calls when there is none, by those of `operator new` that an
+/// exception has left: their return addresses no longer stand where they stood. (Return probes
+/// replace other functions' addresses, which therefore tell nothing.)
+fn forget_left_by_exceptions<K: Kernel>(kernel: &K, thread: &mut Thread) {
+    if !thread.is_full() {
+        return;
+    }
+    let forgotten = thread.retain(|pending| {
+        !pending.is(Function::OperatorNew)
+            || kernel.read_user(pending.slot) == Some(pending.return_address)
+    });
+    if forgotten {
+        kernel.count(Counter::Abandoned);
     }
 }
 
@@ -103,7 +130,7 @@ fn is_nested(
     let Some(outer) = thread.innermost() else {
         return false;
     };
-    if outer.is(Function::Malloc) {
+    if outer.is(Function::Malloc) || outer.is(Function::OperatorNew) {
         return false;
     }
     if registers.sp == outer.slot {

@@ -7,7 +7,8 @@
 //! Several calls can be pending at once when a signal handler that interrupted one of them
 //! allocates, so they form a small stack of their own. A call is recognised at its return by the
 //! stack pointer, which `ret` restores exactly. A call that never returns (longjmp out of a
-//! signal handler) is replaced when its stack slot is used again.
+//! signal handler, an exception out of `operator new`) is replaced when its stack slot is used
+//! again.
 
 use htrace_ebpf_common::wire::StackRecord;
 
@@ -123,6 +124,34 @@ impl Thread {
         let index = self.find(slot)?;
         self.depth = index as u32;
         Some(self.pending[index % MAX_PENDING])
+    }
+
+    /// True if a call of `function` is pending whose return address stands at `slot`.
+    #[must_use]
+    pub fn holds(&self, slot: u64, function: Function) -> bool {
+        self.find(slot)
+            .is_some_and(|index| self.pending[index % MAX_PENDING].is(function))
+    }
+
+    /// True if the next call finds no room, unless it uses a slot that is known.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.depth as usize >= MAX_PENDING
+    }
+
+    /// Forgets the pending calls that `is_live` does not hold for, and returns whether there
+    /// were any.
+    pub fn retain(&mut self, is_live: impl Fn(&Pending) -> bool) -> bool {
+        let depth = self.depth as usize;
+        let mut kept = 0;
+        for index in 0..MAX_PENDING {
+            if index < depth && is_live(&self.pending[index]) {
+                self.pending[kept % MAX_PENDING] = self.pending[index];
+                kept += 1;
+            }
+        }
+        self.depth = kept as u32;
+        kept < depth
     }
 
     /// Index of the pending call whose return address stood at `slot`.

@@ -38,6 +38,16 @@ impl Target {
         self.kernel.write(sp, TRAMPOLINE);
     }
 
+    /// Enters an `operator new`, whose return address stays where it is.
+    fn enter_new(&mut self, sp: u64, size: u64) {
+        self.enter(sp, APPLICATION, Call::operator_new(size));
+        self.kernel.write(sp, APPLICATION);
+    }
+
+    fn leave_at_ret(&mut self, sp: u64, value: u64) {
+        leave_at_ret(&self.kernel, &mut self.thread, sp, value);
+    }
+
     fn leave(&mut self, sp: u64, value: u64) {
         leave(&self.kernel, &mut self.thread, sp, value);
     }
@@ -328,4 +338,78 @@ fn a_return_without_entry_is_counted() {
     target.leave(0x1000, 0xa0);
     assert_eq!(target.sent(), []);
     assert_eq!(target.counted(Counter::ReturnWithoutEntry), 1);
+}
+
+#[test]
+fn operator_new_ends_at_its_ret() {
+    let mut target = Target::new();
+    target.enter_new(0x1000, 24);
+    target.leave_at_ret(0x1000, 0xa0);
+    let allocation = Sent::Allocation {
+        pointer: 0xa0,
+        size: 24,
+    };
+    assert_eq!(target.sent(), [allocation]);
+    assert_eq!(target.counted(Counter::Abandoned), 0);
+}
+
+#[test]
+fn a_ret_of_shared_code_ends_operator_new_alone() {
+    let mut target = Target::new();
+    target.leave_at_ret(0x1000, 0xa0);
+    target.enter(0x1000, APPLICATION, Call::malloc(24));
+    target.leave_at_ret(0x0f00, 0xa0);
+    target.leave_at_ret(0x1000, 0xa0);
+    assert_eq!(target.sent(), []);
+    target.leave(0x1000, 0xa0);
+    assert_eq!(target.sent().len(), 1);
+    assert_eq!(target.counted(Counter::ReturnWithoutEntry), 0);
+}
+
+#[test]
+fn calls_inside_operator_new_are_allocations_of_their_own() {
+    let mut target = Target::new();
+    target.enter_new(0x1000, 24);
+    // The exception object, or what a new-handler allocates.
+    target.enter(0x0fc0, INSIDE_ALLOCATOR, Call::malloc(136));
+    target.leave(0x0fc0, 0xb0);
+    target.free(0x0fc0, INSIDE_ALLOCATOR, 0xb0);
+    target.leave_at_ret(0x1000, 0xa0);
+    assert_eq!(target.sent().len(), 3);
+    assert_eq!(target.counted(Counter::Nested), 0);
+}
+
+#[test]
+fn exceptions_out_of_operator_new_cost_no_later_call() {
+    let mut target = Target::new();
+    for slot in (0x1000..0x1400).step_by(0x80) {
+        target.enter_new(slot, 24);
+        // Unwound; what stood there is overwritten by other calls.
+        target.kernel.write(slot, 0);
+    }
+    // As deep as calls can be inside each other.
+    let slots = [0x0f00, 0x0e00, 0x0d00];
+    target.enter(slots[0], APPLICATION, Call::malloc(1));
+    target.enter_new(slots[1], 2);
+    target.enter(slots[2], APPLICATION, Call::malloc(3));
+    target.leave(slots[2], 0xc0);
+    target.leave_at_ret(slots[1], 0xb0);
+    target.leave(slots[0], 0xa0);
+    assert_eq!(target.sent().len(), 3);
+    assert_eq!(target.counted(Counter::ReturnWithoutEntry), 0);
+    assert!(target.counted(Counter::Abandoned) > 0);
+}
+
+#[test]
+fn live_calls_of_operator_new_are_not_forgotten() {
+    let mut target = Target::new();
+    let slots = [0x1000, 0x0f00, 0x0e00, 0x0d00];
+    for slot in slots {
+        target.enter_new(slot, 8);
+    }
+    for slot in slots.into_iter().rev() {
+        target.leave_at_ret(slot, slot);
+    }
+    assert_eq!(target.sent().len(), slots.len());
+    assert_eq!(target.counted(Counter::Abandoned), 0);
 }

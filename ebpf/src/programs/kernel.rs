@@ -65,6 +65,13 @@ pub(crate) fn return_slot(context: &RetProbeContext) -> u64 {
     regs.rsp.wrapping_sub(size_of::<u64>() as u64)
 }
 
+/// What a function that is at its `ret` instruction returns.
+pub(crate) fn return_value(context: &ProbeContext) -> u64 {
+    // SAFETY: a uprobe's context is a `pt_regs`.
+    let regs = unsafe { &*context.regs };
+    regs.rax
+}
+
 /// State of the current thread, made when it is seen for the first time.
 pub(crate) fn thread() -> Option<&'static mut Thread> {
     if let Some(thread) = thread_if_seen() {

@@ -47,6 +47,25 @@ fn enter_malloc(context: ProbeContext) -> u32 {
     enter(&context, Call::malloc(argument(&context, 0)))
 }
 
+/// `operator new(size)` in all its forms.
+#[uprobe]
+fn enter_operator_new(context: ProbeContext) -> u32 {
+    enter(&context, Call::operator_new(argument(&context, 0)))
+}
+
+/// A `ret` instruction by which an `operator new` ends. A return probe would kill the target when
+/// an exception leaves the function.
+#[uprobe]
+fn leave_at_ret(context: ProbeContext) -> u32 {
+    let slot = kernel::registers(&context).sp;
+    let value = kernel::return_value(&context);
+    debug!(&context, "ret at slot {:x} with {:x}", slot, value);
+    if let Some(thread) = kernel::thread_if_seen() {
+        probe::leave_at_ret(&BpfKernel, thread, slot, value);
+    }
+    DONE
+}
+
 /// `calloc(count, size)`.
 #[uprobe]
 fn enter_calloc(context: ProbeContext) -> u32 {

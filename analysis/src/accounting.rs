@@ -187,6 +187,11 @@ impl Accounting {
         self.peaks += u64::from(taken);
     }
 
+    /// Something happened that is not counted, so that the next free is not temporary.
+    pub fn interrupt(&mut self) {
+        self.last = 0;
+    }
+
     /// Ends counting: all peaks are right afterwards.
     pub fn finish(&mut self) {
         for entry in &mut self.entries {

@@ -16,6 +16,8 @@ use crate::problem::{Diagnostics, LoadError, Problem, ProblemLog};
 use crate::profile::Profile;
 use crate::suppression::{SuppressionLine, parse_line};
 use crate::tables::{Node, Tables};
+use crate::window::Window;
+use crate::window::WindowBlocks;
 
 /// How to read where readers differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub struct Rules {
     pub sized_suppressions: bool,
     /// Embedded suppressions are not looked at, not even for errors.
     pub ignore_suppressions: bool,
+    /// Only what happens within this window counts.
+    pub window: Option<Window>,
     /// Bytes of memory that the tables may take.
     pub memory_limit: usize,
 }
@@ -49,6 +53,7 @@ impl Rules {
         refuse_unknown_free: false,
         sized_suppressions: true,
         ignore_suppressions: false,
+        window: None,
         memory_limit: Self::MEMORY_LIMIT,
     };
 }
@@ -72,6 +77,7 @@ pub struct Builder {
     tables: Tables,
     accounting: Accounting,
     raw: RawEvents,
+    window_blocks: WindowBlocks,
     command: Option<Vec<u8>>,
     attached: bool,
     page_size: i64,
@@ -100,6 +106,7 @@ impl Builder {
             tables: Tables::default(),
             accounting: Accounting::default(),
             raw: RawEvents::default(),
+            window_blocks: WindowBlocks::default(),
             command: None,
             attached: false,
             page_size: 0,
@@ -170,6 +177,9 @@ impl Builder {
         if self.now < 0 {
             return Ok(());
         }
+        if let Some(window) = self.rules.window {
+            return self.windowed_events(window, batch, observer, diagnostics);
+        }
         for (position, event) in batch.events().iter().enumerate() {
             if self.accounting.event(event.info, event.is_free, self.now) {
                 self.tell(event.info, event.is_free, observer);
@@ -183,6 +193,49 @@ impl Builder {
             }
         }
         Ok(())
+    }
+
+    #[inline(never)]
+    fn windowed_events(
+        &mut self,
+        window: Window,
+        batch: &EventBatch,
+        observer: &mut impl Observer,
+        diagnostics: &mut impl Diagnostics,
+    ) -> Result<(), LoadError> {
+        if !window.contains(self.now) {
+            return Ok(());
+        }
+        for (position, event) in batch.events().iter().enumerate() {
+            self.event(
+                batch.place(position),
+                (event.info, event.is_free),
+                observer,
+                diagnostics,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn in_window(&self) -> bool {
+        self.rules
+            .window
+            .is_none_or(|window| window.contains(self.now))
+    }
+
+    /// Whether an event counts; frees of blocks from before a time window do not.
+    fn counts(&mut self, index: AllocationInfoIndex, is_free: bool) -> bool {
+        let Some(window) = self.rules.window else {
+            return true;
+        };
+        if !window.contains(self.now) {
+            return false;
+        }
+        let counts = self.window_blocks.event(index, is_free);
+        if !counts {
+            self.accounting.interrupt();
+        }
+        counts
     }
 
     #[inline]
@@ -202,6 +255,9 @@ impl Builder {
         diagnostics: &mut impl Diagnostics,
     ) -> Result<(), LoadError> {
         if self.now < 0 {
+            return Ok(());
+        }
+        if index.position() < self.accounting.infos().len() && !self.counts(index, is_free) {
             return Ok(());
         }
         if !self.accounting.event(index, is_free, self.now) {
@@ -267,7 +323,7 @@ impl Builder {
             }
             Record::RawDeallocation { pointer } => self.raw_free(pointer, observer),
             Record::Timestamp(time) => self.timestamp(place, time, observer, diagnostics),
-            Record::Rss(pages) if self.now >= 0 => {
+            Record::Rss(pages) if self.now >= 0 && self.in_window() => {
                 self.peak_rss_pages = self.peak_rss_pages.max(pages);
             }
             Record::System { page_size, pages } => {
@@ -436,6 +492,9 @@ impl Builder {
             None => self.raw_info(size, trace),
         };
         self.raw.live.insert(pointer, index);
+        if !self.counts(index, false) {
+            return;
+        }
         if self.accounting.event_as(index, pointer, false, self.now) {
             observer.allocated(index, self.so_far(self.now));
         }
@@ -455,6 +514,9 @@ impl Builder {
         let Some(index) = self.raw.live.remove(&pointer) else {
             return;
         };
+        if !self.counts(index, true) {
+            return;
+        }
         if self.accounting.event_as(index, pointer, true, self.now) {
             observer.freed(index, self.so_far(self.now));
         }
@@ -464,6 +526,11 @@ impl Builder {
     #[must_use]
     pub fn finish(self, runtime: i64, problems: ProblemLog) -> Profile {
         let peak_time = self.accounting.peak_time();
+        let runtime = match self.rules.window {
+            Some(window) => window.length_within(runtime),
+            None => runtime,
+        };
+        let freed_older = self.window_blocks.freed_older();
         let (entries, infos, total) = self.accounting.into_parts();
         Profile {
             tables: self.tables,
@@ -481,6 +548,7 @@ impl Builder {
             notes: self.notes,
             problems,
             suppressed: 0,
+            freed_older,
         }
     }
 }

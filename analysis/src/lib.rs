@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accounting;
+pub mod ages;
 pub mod builder;
 pub mod check;
 pub mod comparison;
@@ -21,7 +22,9 @@ pub mod files;
 pub mod filter;
 pub mod flamegraph;
 pub mod folded;
+pub mod folder;
 pub mod histogram;
+pub mod json;
 pub mod load;
 pub mod massif;
 pub mod merge;
@@ -37,7 +40,9 @@ pub mod std_sort;
 pub mod suppression;
 pub mod tables;
 pub mod template;
+pub mod tree;
 pub mod warnings;
+pub mod window;
 
 pub use cost::{CostKind, Costs};
 pub use load::{Loaded, load};

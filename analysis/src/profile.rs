@@ -40,6 +40,8 @@ pub struct Profile {
     pub problems: ProblemLog,
     /// Sum of what suppressions took off the leaked bytes.
     pub suppressed: i64,
+    /// Frees within a time window of blocks from before it.
+    pub freed_older: u64,
 }
 
 impl Profile {

@@ -6,6 +6,7 @@
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use crate::ages::Ages;
 use crate::builder::Rules;
 use crate::cost::CostKind;
 use crate::diff;
@@ -13,6 +14,7 @@ use crate::files::Files;
 use crate::filter::{self, Reach};
 use crate::folded::{FoldedOptions, write_folded};
 use crate::histogram::Histogram;
+use crate::json::write_json;
 use crate::load::{Loaded, load};
 use crate::massif::{MassifOptions, MassifWriter};
 use crate::observer::Observer;
@@ -20,7 +22,9 @@ use crate::profile::Profile;
 use crate::report::{ReportOptions, Style, write_report};
 use crate::source;
 use crate::suppression::{self, Suppressed};
+use crate::tree::{Direction, TreeOptions, write_callers_and_callees, write_tree};
 use crate::warnings;
+use crate::window::Window;
 
 /// Everything was read and made sense.
 pub const STATUS_OK: u8 = 0;
@@ -56,6 +60,16 @@ pub struct Request {
     pub suppressions: Suppressions,
     /// Refuse damaged files.
     pub strict: bool,
+    /// How the report is written.
+    pub format: Format,
+    /// Only what happens within this window counts.
+    pub window: Option<Window>,
+    /// Print how old leaked memory is.
+    pub leak_ages: bool,
+    /// Views of inclusive costs behind the report.
+    pub views: Vec<View>,
+    /// What these look like.
+    pub tree: TreeOptions,
 }
 
 /// Which leak suppressions count.
@@ -96,6 +110,16 @@ impl Request {
             filter_module: None,
             suppressions: Suppressions::default(),
             strict: false,
+            format: Format::default(),
+            window: None,
+            leak_ages: false,
+            views: Vec::new(),
+            tree: TreeOptions {
+                kind: CostKind::Peak,
+                shorten_templates: true,
+                min_percent: 1.0,
+                limit: 20,
+            },
         }
     }
 }
@@ -134,6 +158,42 @@ pub enum RequestError {
     },
 }
 
+/// How the report is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// heaptrack_print's words and layout.
+    #[default]
+    Text,
+    /// See [`crate::json`].
+    Json,
+}
+
+/// A view of inclusive costs behind the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// A tree.
+    Tree(Direction),
+    /// The table of callers and callees.
+    CallersAndCallees,
+}
+
+/// What is measured while a trace is read.
+type Observers = (
+    Option<Histogram>,
+    (
+        Option<MassifWriter<BufWriter<Box<dyn Write>>>>,
+        Option<Ages>,
+    ),
+);
+
+/// What reading the file of a request came to.
+struct Input {
+    profile: Profile,
+    histogram: Option<Histogram>,
+    ages: Option<Ages>,
+    whole: bool,
+}
+
 /// Makes the report: text to `out`, warnings to `err`. Returns the exit status.
 ///
 /// # Errors
@@ -145,17 +205,70 @@ pub fn run(
     err: &mut impl Write,
 ) -> Result<u8, RequestError> {
     let user_patterns = read_suppressions(&request.suppressions, files, err)?;
-    announce(request, out)?;
-    let (mut profile, histogram, mut whole) = read_file(request, files, err)?;
-    write_command(&profile, out)?;
-    if let Some(base) = &request.base {
-        whole &= subtract_base(&mut profile, base, request, files, (&mut *out, &mut *err))?;
+    let is_text = request.format == Format::Text;
+    if is_text {
+        announce(request, out)?;
     }
-    out.write_all(b"finished reading file, now analyzing data:\n\n")?;
-    let used = prepare(&mut profile, request, user_patterns);
-    let order = write_report(&profile, &used, &request.report, out, &mut |_| {})?;
-    write_side_files(request, &profile, &order, histogram.as_ref(), files)?;
-    Ok(if whole { STATUS_OK } else { STATUS_DAMAGED })
+    let mut input = read_file(request, files, err)?;
+    let mut commands = vec![input.profile.command.clone()];
+    if let Some(base) = &request.base {
+        let base = subtract_base(&mut input, base, request, files, err)?;
+        commands.push(base);
+    }
+    if is_text {
+        write_commands(&commands, out)?;
+    }
+    let used = prepare(&mut input.profile, request, user_patterns);
+    let order = match request.format {
+        Format::Text => write_text(request, &input, &used, out)?,
+        Format::Json => {
+            write_json(&input.profile, &used, &request.report, input.whole, out)?;
+            (0..input.profile.entries.len() as u32).collect()
+        }
+    };
+    write_side_files(request, &input, &order, files)?;
+    Ok(if input.whole {
+        STATUS_OK
+    } else {
+        STATUS_DAMAGED
+    })
+}
+
+/// Writes the report and what was asked for behind it; returns the order of the entries.
+fn write_text(
+    request: &Request,
+    input: &Input,
+    used: &[Suppressed],
+    out: &mut impl Write,
+) -> io::Result<Vec<u32>> {
+    let profile = &input.profile;
+    if let Some(window) = request.window {
+        write_window(window, profile, out)?;
+    }
+    let order = write_report(profile, used, &request.report, out, &mut |_| {})?;
+    if let Some(ages) = &input.ages {
+        writeln!(out)?;
+        ages.write(&profile.infos, out)?;
+    }
+    for view in &request.views {
+        writeln!(out)?;
+        match view {
+            View::Tree(direction) => write_tree(profile, *direction, &request.tree, out)?,
+            View::CallersAndCallees => write_callers_and_callees(profile, &request.tree, out)?,
+        }
+    }
+    Ok(order)
+}
+
+fn write_window(window: Window, profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    let seconds = |time: i64| time as f64 / 1000.0;
+    let from = seconds(window.from);
+    let to = seconds(window.from + profile.runtime);
+    let older = profile.freed_older;
+    writeln!(
+        out,
+        "only what was allocated from {from:.2}s to {to:.2}s; {older} frees of older blocks\n"
+    )
 }
 
 fn announce(request: &Request, out: &mut impl Write) -> io::Result<()> {
@@ -167,12 +280,12 @@ fn announce(request: &Request, out: &mut impl Write) -> io::Result<()> {
     out.flush()
 }
 
-/// Reads the file; writes Massif snapshots and counts sizes on the way. Tells whether it is whole.
+/// Reads the file; writes Massif snapshots, counts sizes and remembers ages on the way.
 fn read_file(
     request: &Request,
     files: &dyn Files,
     err: &mut impl Write,
-) -> Result<(Profile, Option<Histogram>, bool), RequestError> {
+) -> Result<Input, RequestError> {
     let massif = match &request.massif {
         Some(path) => Some(MassifWriter::new(
             create(path, files)?,
@@ -180,13 +293,16 @@ fn read_file(
         )),
         None => None,
     };
-    let mut observers = (
-        request.histogram.as_ref().map(|_| Histogram::default()),
-        massif,
-    );
-    let loaded = read(&request.file, files, &mut observers)?;
+    let histogram = request.histogram.as_ref().map(|_| Histogram::default());
+    let ages = request.leak_ages.then(Ages::default);
+    let mut observers: Observers = (histogram, (massif, ages));
+    let rules = Rules {
+        window: request.window,
+        ..Rules::LENIENT
+    };
+    let loaded = read_with(&request.file, files, rules, &mut observers)?;
     let whole = warnings::judge(&request.file, &loaded, request.strict, err)?;
-    let (histogram, massif) = observers;
+    let (histogram, (massif, ages)) = observers;
     if let (Some(massif), Some(path)) = (massif, &request.massif) {
         let command = loaded.profile.command.as_deref();
         massif
@@ -196,27 +312,31 @@ fn read_file(
                 source,
             })?;
     }
-    Ok((loaded.profile, histogram, whole))
+    Ok(Input {
+        profile: loaded.profile,
+        histogram,
+        ages,
+        whole,
+    })
 }
 
-/// Reads the base and subtracts it. Tells whether it is whole.
+/// Reads the base and subtracts it; returns its command line.
 fn subtract_base(
-    profile: &mut Profile,
+    input: &mut Input,
     base: &Path,
     request: &Request,
     files: &dyn Files,
-    (out, err): (&mut impl Write, &mut impl Write),
-) -> Result<bool, RequestError> {
+    err: &mut impl Write,
+) -> Result<Option<Vec<u8>>, RequestError> {
     let loaded = read(base, files, &mut ())?;
-    let whole = warnings::judge(base, &loaded, request.strict, err)?;
-    write_command(&loaded.profile, out)?;
-    diff::subtract(profile, &loaded.profile, Style::Mended).map_err(|error| {
+    input.whole &= warnings::judge(base, &loaded, request.strict, err)?;
+    diff::subtract(&mut input.profile, &loaded.profile, Style::Mended).map_err(|error| {
         RequestError::Refused {
             path: base.to_owned(),
             reason: error.to_string(),
         }
     })?;
-    Ok(whole)
+    Ok(loaded.profile.command)
 }
 
 /// The patterns of the suppression file, if there is one.
@@ -260,21 +380,30 @@ pub fn read(
     files: &dyn Files,
     observer: &mut impl Observer,
 ) -> Result<Loaded, RequestError> {
+    read_with(path, files, Rules::LENIENT, observer)
+}
+
+fn read_with(
+    path: &Path,
+    files: &dyn Files,
+    rules: Rules,
+    observer: &mut impl Observer,
+) -> Result<Loaded, RequestError> {
     let failed = |source| RequestError::Open {
         path: path.to_owned(),
         source,
     };
     let source = source::open(path, files).map_err(failed)?;
-    Ok(load(source, Rules::LENIENT, observer))
+    Ok(load(source, rules, observer))
 }
 
-fn write_command(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
-    if let Some(command) = &profile.command {
+fn write_commands(commands: &[Option<Vec<u8>>], out: &mut impl Write) -> io::Result<()> {
+    for command in commands.iter().flatten() {
         out.write_all(b"Debuggee command was: ")?;
         out.write_all(command)?;
         out.write_all(b"\n")?;
     }
-    Ok(())
+    out.write_all(b"finished reading file, now analyzing data:\n\n")
 }
 
 /// Applies suppressions, then filters.
@@ -311,12 +440,12 @@ fn apply_suppressions(
 
 fn write_side_files(
     request: &Request,
-    profile: &Profile,
+    input: &Input,
     order: &[u32],
-    histogram: Option<&Histogram>,
     files: &dyn Files,
 ) -> Result<(), RequestError> {
-    if let (Some(path), Some(histogram)) = (&request.histogram, histogram) {
+    let profile = &input.profile;
+    if let (Some(path), Some(histogram)) = (&request.histogram, &input.histogram) {
         write_file(path, files, |out| histogram.write(&profile.infos, out))?;
     }
     if let Some(path) = &request.flamegraph {

@@ -78,6 +78,7 @@ impl Version {
             refuse_unknown_free: true,
             sized_suppressions: false,
             ignore_suppressions,
+            window: None,
             memory_limit: Rules::MEMORY_LIMIT,
         }
     }

@@ -49,7 +49,8 @@ pub fn judge(
 /// The file was read to its end and says nothing.
 fn is_no_trace(loaded: &Loaded) -> bool {
     let profile = &loaded.profile;
-    profile.infos.is_empty() && profile.command.is_none() && profile.notes.version.is_none()
+    let empty = profile.infos.is_empty() && profile.notes.version.is_none();
+    empty && (profile.command.is_none() || profile.problems.count > 0)
 }
 
 /// Nothing that a report could be about was read.

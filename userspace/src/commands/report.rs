@@ -8,12 +8,14 @@ pub mod files;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufWriter, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Parser as _;
 use htrace_analysis::drop_in::{self, Version};
 use htrace_analysis::files::FileSystem;
+use htrace_analysis::folder::write_folder;
 use htrace_analysis::request;
 
 pub use arguments::{ReportOptions, parse_cost};
@@ -54,15 +56,50 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let files = SystemFiles {
         sysroot: options.sysroot.clone(),
     };
-    let request = options.into_request()?;
     let mut out = BufWriter::new(io::stdout().lock());
-    let result = request::run(&request, &files, &mut out, &mut io::stderr().lock())
-        .map_err(anyhow::Error::from)
-        .and_then(|status| Ok(out.flush().map(|()| status)?));
+    let result = report(options, &files, &mut out).and_then(|status| {
+        out.flush().context("cannot write the report")?;
+        Ok(status)
+    });
     match result {
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         result => result.map(ExitCode::from),
     }
+}
+
+fn report(
+    options: ReportOptions,
+    files: &SystemFiles,
+    out: &mut impl io::Write,
+) -> anyhow::Result<u8> {
+    if let Some(folder) = options.folder() {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        return Ok(write_folder(&traces_in(folder)?, files, threads, out)?);
+    }
+    let request = options.into_request()?;
+    Ok(request::run(
+        &request,
+        files,
+        out,
+        &mut io::stderr().lock(),
+    )?)
+}
+
+/// The files of a folder, by name.
+fn traces_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let context = || format!("cannot list {}", folder.display());
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(folder).with_context(context)? {
+        let path = entry.with_context(context)?.path();
+        if path.is_file() {
+            paths.push(path);
+        }
+    }
+    if paths.is_empty() {
+        bail!("no files in {}", folder.display());
+    }
+    paths.sort();
+    Ok(paths)
 }
 
 /// Whether the reader of our output has gone, as `head` does when it has enough.
@@ -91,7 +128,7 @@ pub fn run_as_heaptrack_print(version: Version, words: &[OsString]) -> anyhow::R
 /// distributions ship.
 #[must_use]
 pub fn compat_of_program(program: &OsStr) -> Option<Version> {
-    let name = std::path::Path::new(program).file_name()?;
+    let name = Path::new(program).file_name()?;
     (name == "heaptrack_print").then_some(Version::V1_4)
 }
 

@@ -1,13 +1,15 @@
 //! The command line of `report`: heaptrack_print's options and ours.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use htrace_analysis::CostKind;
 use htrace_analysis::massif::MassifOptions;
 use htrace_analysis::report::{ReportOptions as Sections, Style};
-use htrace_analysis::request::{Request, Suppressions};
+use htrace_analysis::request::{Format, Request, Suppressions, View};
+use htrace_analysis::tree::{Direction, TreeOptions};
+use htrace_analysis::window::Window;
 
 /// Print what a heap trace adds up to: who allocates most, at the peak, temporarily, and what
 /// leaks.
@@ -99,6 +101,30 @@ pub struct ReportOptions {
     /// Print what was suppressed by which pattern.
     #[arg(long, value_name = "BOOL", default_value = "0", value_parser = parse_bool, require_equals = true, action = clap::ArgAction::Set)]
     print_suppressions: bool,
+    /// Only the ranking by this cost: allocations, temporary, leaked or peak.
+    #[arg(long, value_name = "COST", value_parser = parse_cost)]
+    sort: Option<CostKind>,
+    /// How to print: text or json (see docs/report-json.md).
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = parse_format)]
+    format: Format,
+    /// Only what was allocated from this time on, such as 1.5s or 200ms since the start.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    from: Option<i64>,
+    /// Only what was allocated before this time.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    to: Option<i64>,
+    /// Print how old leaked memory is.
+    #[arg(long)]
+    leak_ages: bool,
+    /// Print inclusive costs: top-down, bottom-up or callers; may be given several times.
+    #[arg(long, value_name = "VIEW", value_parser = parse_view)]
+    tree: Vec<View>,
+    /// The cost of trees.
+    #[arg(long, value_name = "COST", default_value = "peak", value_parser = parse_cost)]
+    tree_cost: CostKind,
+    /// Leave out tree nodes below this percentage.
+    #[arg(long, value_name = "PERCENT", default_value = "1")]
+    tree_threshold: f64,
     /// Look for the modules of a raw trace under this directory.
     #[arg(long, value_name = "DIRECTORY", default_value = "/")]
     pub sysroot: PathBuf,
@@ -113,6 +139,8 @@ impl ReportOptions {
     /// # Errors
     /// When there is no file, or two.
     pub fn into_request(self) -> anyhow::Result<Request> {
+        let window = self.window()?;
+        let report = self.sections();
         let file = match (self.positional, self.file) {
             (Some(file), None) | (None, Some(file)) => file,
             (None, None) => bail!("no trace given; try: htrace-bpf report FILE"),
@@ -123,19 +151,7 @@ impl ReportOptions {
         Ok(Request {
             file,
             base: self.diff,
-            report: Sections {
-                style: Style::Mended,
-                merge: self.merge_backtraces,
-                shorten_templates: self.shorten_templates,
-                allocators: self.print_allocators,
-                peaks: self.print_peaks,
-                leaks: self.print_leaks,
-                temporary: self.print_temporary,
-                peak_limit: self.peak_limit,
-                sub_peak_limit: self.sub_peak_limit,
-                suppressions: self.print_suppressions,
-                min_cost: self.min_cost,
-            },
+            report,
             histogram: self.print_histogram,
             flamegraph: self.print_flamegraph,
             flamegraph_cost: self.flamegraph_cost_type,
@@ -153,7 +169,97 @@ impl ReportOptions {
                 builtin: !self.disable_builtin_suppressions,
             },
             strict: self.strict,
+            format: self.format,
+            window,
+            leak_ages: self.leak_ages,
+            views: self.tree,
+            tree: TreeOptions {
+                kind: self.tree_cost,
+                shorten_templates: self.shorten_templates,
+                min_percent: self.tree_threshold,
+                limit: usize::try_from(self.peak_limit).unwrap_or(usize::MAX),
+            },
         })
+    }
+
+    fn sections(&self) -> Sections {
+        Sections {
+            style: Style::Mended,
+            merge: self.merge_backtraces,
+            shorten_templates: self.shorten_templates,
+            allocators: self.wants(CostKind::Allocations),
+            peaks: self.wants(CostKind::Peak),
+            leaks: self.wants(CostKind::Leaked),
+            temporary: self.wants(CostKind::Temporary),
+            peak_limit: self.peak_limit,
+            sub_peak_limit: self.sub_peak_limit,
+            suppressions: self.print_suppressions,
+            min_cost: self.min_cost,
+        }
+    }
+
+    /// Whether the ranking by a cost is wanted.
+    fn wants(&self, kind: CostKind) -> bool {
+        match (self.sort, kind) {
+            (Some(only), kind) => only == kind,
+            (None, CostKind::Allocations) => self.print_allocators,
+            (None, CostKind::Peak) => self.print_peaks,
+            (None, CostKind::Leaked) => self.print_leaks,
+            (None, CostKind::Temporary) => self.print_temporary,
+        }
+    }
+
+    fn window(&self) -> anyhow::Result<Option<Window>> {
+        if self.from.is_none() && self.to.is_none() {
+            return Ok(None);
+        }
+        let window = Window {
+            from: self.from.unwrap_or(0),
+            to: self.to.unwrap_or(i64::MAX),
+        };
+        if window.from >= window.to {
+            bail!("--from must be before --to");
+        }
+        Ok(Some(window))
+    }
+
+    /// The folder that the trace argument names, if it is one.
+    #[must_use]
+    pub fn folder(&self) -> Option<&Path> {
+        let path = self.positional.as_ref().or(self.file.as_ref())?;
+        path.is_dir().then_some(path)
+    }
+}
+
+/// A time since the start in milliseconds: `1500ms`, `1.5s`, `1.5` (seconds) or `2m`.
+fn parse_time(word: &str) -> Result<i64, String> {
+    let (number, factor) = if let Some(number) = word.strip_suffix("ms") {
+        (number, 1.0)
+    } else if let Some(number) = word.strip_suffix('m') {
+        (number, 60_000.0)
+    } else {
+        (word.strip_suffix('s').unwrap_or(word), 1000.0)
+    };
+    match number.parse::<f64>() {
+        Ok(time) if time >= 0.0 && time.is_finite() => Ok((time * factor).round() as i64),
+        _ => Err("a time is a number with ms, s or m behind it, such as 1.5s".into()),
+    }
+}
+
+fn parse_format(word: &str) -> Result<Format, String> {
+    match word {
+        "text" => Ok(Format::Text),
+        "json" => Ok(Format::Json),
+        _ => Err("valid choices are text and json".into()),
+    }
+}
+
+fn parse_view(word: &str) -> Result<View, String> {
+    match word {
+        "top-down" => Ok(View::Tree(Direction::TopDown)),
+        "bottom-up" => Ok(View::Tree(Direction::BottomUp)),
+        "callers" => Ok(View::CallersAndCallees),
+        _ => Err("valid choices are top-down, bottom-up and callers".into()),
     }
 }
 
@@ -325,6 +431,37 @@ mod tests {
         assert_eq!(parse("-n 3 -s 7 f").sub_peak_limit, 7);
         assert_eq!(parse("-n f").peak_limit, 10);
         assert_eq!(parse("--top=4 f").peak_limit, 4);
+    }
+
+    #[test]
+    fn times_have_units() {
+        for (word, milliseconds) in [
+            ("1.5s", 1500),
+            ("200ms", 200),
+            ("2", 2000),
+            ("2m", 120_000),
+            ("0", 0),
+        ] {
+            assert_eq!(parse_time(word), Ok(milliseconds), "{word}");
+        }
+        for word in ["", "s", "-1s", "1h", "nan", "infs"] {
+            assert!(parse_time(word).is_err(), "{word}");
+        }
+        let window = parse("--from 1s --to 2s f").into_request().unwrap().window;
+        assert_eq!(
+            window,
+            Some(Window {
+                from: 1000,
+                to: 2000
+            })
+        );
+        assert!(parse("--from 2s --to 1s f").into_request().is_err());
+    }
+
+    #[test]
+    fn sort_leaves_one_ranking() {
+        let sections = parse("--sort leaked f").into_request().unwrap().report;
+        assert!(sections.leaks && !sections.peaks && !sections.allocators && !sections.temporary);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The files of the offline commands: the file system, and the symbols of modules found in it.
 
 use std::collections::HashMap;
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use htrace_analysis::files::{FileSystem, Files, MakeResolver};
 use htrace_trace_format::raw::{ResolvedFrame, Resolver};
@@ -28,7 +29,16 @@ impl Default for SystemFiles {
 
 impl Files for SystemFiles {
     fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>> {
-        FileSystem.open(path)
+        let bytes = std::fs::metadata(path)
+            .ok()
+            .filter(|metadata| metadata.is_file());
+        let source = FileSystem.open(path)?;
+        Ok(match bytes {
+            Some(metadata) if io::stderr().is_terminal() => {
+                Box::new(Progress::new(source, metadata.len()))
+            }
+            _ => source,
+        })
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn Write>> {
@@ -97,5 +107,112 @@ impl Resolver for ModuleResolver {
                 line: frame.line.unwrap_or(0),
             })
             .collect()
+    }
+}
+
+/// Shows on the terminal how much of a file has been read, once that takes longer than a second.
+struct Progress<R> {
+    source: R,
+    done: u64,
+    whole: u64,
+    started: Instant,
+    shown: Option<Instant>,
+}
+
+impl<R> Progress<R> {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    const INTERVAL: Duration = Duration::from_millis(100);
+    const WIDTH: usize = 40;
+
+    fn new(source: R, whole: u64) -> Self {
+        Self {
+            source,
+            done: 0,
+            whole,
+            started: Instant::now(),
+            shown: None,
+        }
+    }
+
+    fn show(&mut self) {
+        let now = Instant::now();
+        let due = match self.shown {
+            Some(shown) => now - shown >= Self::INTERVAL,
+            None => now - self.started >= Self::PATIENCE,
+        };
+        if due {
+            self.shown = Some(now);
+            // A terminal that is gone is no reason to stop reading.
+            let _ = write!(
+                io::stderr(),
+                "\r{}",
+                bar(self.done, self.whole, Self::WIDTH)
+            );
+        }
+    }
+}
+
+/// A bar with a percentage behind it.
+fn bar(done: u64, whole: u64, width: usize) -> String {
+    let share = if whole == 0 {
+        1.0
+    } else {
+        (done as f64 / whole as f64).min(1.0)
+    };
+    let filled = (share * width as f64) as usize;
+    format!("[{:width$}] {:3.0} %", "#".repeat(filled), share * 100.0)
+}
+
+impl<R: Read> Read for Progress<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.source.read(buffer)?;
+        self.done += count as u64;
+        self.show();
+        Ok(count)
+    }
+}
+
+impl<R> Drop for Progress<R> {
+    fn drop(&mut self) {
+        if self.shown.is_some() {
+            // Clears the line for what is printed next.
+            let _ = write!(io::stderr(), "\r{:1$}\r", "", Self::WIDTH + 8);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_fills_up_and_never_overflows() {
+        assert_eq!(bar(0, 100, 4), "[    ]   0 %");
+        assert_eq!(bar(50, 100, 4), "[##  ]  50 %");
+        assert_eq!(bar(300, 100, 4), "[####] 100 %");
+        assert_eq!(bar(0, 0, 4), "[####] 100 %");
+    }
+
+    #[inline(never)]
+    fn some_function() -> u32 {
+        std::hint::black_box(7)
+    }
+
+    #[test]
+    fn names_are_found_in_modules_under_a_root() {
+        let own = std::env::current_exe().unwrap();
+        let mut resolver = ModuleResolver::new("/".into());
+        assert!(resolver.resolve("linux-vdso.so.1", 0x100).is_empty());
+        assert!(resolver.resolve("/nonexistent/module", 0x100).is_empty());
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let own = own.to_str().unwrap();
+        let first = maps.lines().find(|line| line.ends_with(own)).unwrap();
+        let base = u64::from_str_radix(first.split('-').next().unwrap(), 16).unwrap();
+        let address = some_function as *const () as u64 - base;
+        let frames = resolver.resolve(own, address);
+        let name = &frames.first().unwrap().function;
+        assert!(name.contains("some_function"), "{frames:?}");
+        assert_eq!(resolver.modules.len(), 3);
+        assert!(resolver.modules[own].is_some());
     }
 }

@@ -6,6 +6,7 @@
     reason = "each test uses a part of it"
 )]
 
+pub(crate) mod drop_in;
 pub(crate) mod generator;
 pub(crate) mod memory;
 

@@ -8,6 +8,8 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod call_pattern;
 pub mod control;
 pub mod counters;
+pub mod encoding;
 pub mod wire;

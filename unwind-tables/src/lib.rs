@@ -8,8 +8,8 @@
 //! The crate is pure: callers hand in bytes and get values back. It knows neither processes nor
 //! load addresses nor BPF maps.
 //!
-//! - [`encoding`]: the bit layout of rows, shared with the program in the kernel;
-//! - [`call_pattern`]: which byte patterns can end a near call, shared likewise;
+//! - [`encoding`]: the bit layout of rows, and [`call_pattern`]: which byte patterns can end a near
+//!   call; both are shared with the program in the kernel and come from `htrace_ebpf_common`;
 //! - [`UnwindTable::filter_call_sites`]: a table reduced to what return addresses need;
 //! - [`UnwindTable::to_bytes`] and [`UnwindTable::from_bytes`]: a form for a cache on disk;
 //! - [`walker`]: unwinding by tables in plain Rust, the specification of the kernel's unwinder.
@@ -18,9 +18,7 @@
 
 mod builder;
 mod cache;
-pub mod call_pattern;
 mod elf_header;
-pub mod encoding;
 mod entries;
 mod error;
 mod filter;
@@ -33,6 +31,8 @@ mod padding;
 mod rules;
 mod table;
 pub mod walker;
+
+pub use htrace_ebpf_common::{call_pattern, encoding};
 
 pub use builder::{build, build_within};
 pub use cache::FORMAT_VERSION;

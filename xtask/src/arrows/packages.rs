@@ -18,7 +18,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "htrace-unwind-tables",
         ],
     ),
-    ("htrace-ebpf", &["htrace-ebpf-common"]),
+    (
+        "htrace-ebpf",
+        &["htrace-ebpf-common", "htrace-unwind-tables"],
+    ),
     ("htrace-ebpf-common", &[]),
     (
         "htrace-tests",
@@ -30,7 +33,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("htrace-trace-format", &[]),
-    ("htrace-unwind-tables", &[]),
+    ("htrace-unwind-tables", &["htrace-ebpf-common"]),
     ("xtask", &[]),
 ];
 

@@ -75,6 +75,9 @@ const fn encoded_length(modrm: u8, sib: u8) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+    use std::vec;
+
     use iced_x86::{Decoder, DecoderOptions};
     use proptest::prelude::*;
 

@@ -1,7 +1,8 @@
 //! Settings that the recorder writes and the BPF programs read, in a map of one element.
 //!
-//! The layout is the same on both sides because both are compiled for little-endian 64-bit
-//! machines from this file; all fields are plain integers without padding.
+//! Only the recorder writes them: what programs find out lies in maps of their own. The layout is
+//! the same on both sides because both are compiled for little-endian 64-bit machines from this
+//! file; all fields are plain integers without padding.
 
 /// State of a recording as the BPF programs see it.
 #[repr(C)]
@@ -9,16 +10,18 @@
 pub struct Control {
     /// One of [`Control::ARMING`], [`Control::RECORDING`], [`Control::STOPPED`].
     pub phase: u32,
-    /// Process id of the target in the initial pid namespace. The programs learn it at the first
-    /// hit, because probes are scoped to the target and the recorder may sit in another pid
-    /// namespace, where that number cannot be seen. 0: not yet known.
-    pub tgid: u32,
+    /// Largest number of frames of a stack; at most [`MAX_FRAMES`] count.
+    pub max_frames: u32,
     /// Fill level of the ring buffer in bytes at which the drain is woken before its next poll.
     pub wake_at: u64,
     /// Length in bytes of the executable segment that holds the probed allocator. A call whose
     /// return address is farther than this from the entered function was not made by the
     /// allocator itself.
     pub allocator_text: u64,
+    /// For how many nanoseconds at most the target waits for the recorder to look at new modules.
+    pub wait_ns: u64,
+    /// How many threads may wait so at once: each keeps a CPU, and the recorder needs one.
+    pub max_waiting: u64,
 }
 
 impl Control {
@@ -33,4 +36,4 @@ impl Control {
 }
 
 /// Largest number of frames in a stack record, leaf included.
-pub const MAX_FRAMES: usize = 128;
+pub const MAX_FRAMES: usize = 1024;

@@ -32,6 +32,21 @@ pub enum Counter {
     BeforeStart = 18,
     /// Calls that returned null: no allocation.
     Failed = 19,
+    /// Waits for the recorder to look at new modules.
+    Waits = 20,
+    /// Waits for the recorder that ran into their bound: the first stacks through new modules may
+    /// end early, names may be missing.
+    WaitTooLong = 25,
+    /// Waits for the recorder that did not begin, because as many threads as may waited already.
+    WaitRefused = 26,
+    /// Look-ups of an address's mapping that met a lock.
+    MappingsLocked = 21,
+    /// Return addresses of return probes that were translated back.
+    Trampolines = 22,
+    /// Times that remembered unwind rules were forgotten because modules had changed.
+    RulesForgotten = 23,
+    /// Return addresses whose unwind rule was not remembered.
+    RuleMisses = 24,
     /// Hits of the program by which the recorder tests links.
     SelfTest = 31,
 }
@@ -54,11 +69,18 @@ impl Counter {
     ];
 
     /// Counters of what was recognised and handled, with the words under which they are shown.
-    pub const HANDLED: [(Self, &'static str); 4] = [
+    pub const HANDLED: [(Self, &'static str); 11] = [
         (Self::Nested, "nested-calls"),
         (Self::Abandoned, "abandoned-calls"),
         (Self::BeforeStart, "calls-before-start"),
         (Self::Failed, "failed-calls"),
+        (Self::Waits, "waits-for-modules"),
+        (Self::WaitTooLong, "waits-too-long"),
+        (Self::WaitRefused, "waits-refused"),
+        (Self::MappingsLocked, "mappings-locked"),
+        (Self::Trampolines, "return-probes-translated"),
+        (Self::RulesForgotten, "unwind-rules-forgotten"),
+        (Self::RuleMisses, "unwind-rule-misses"),
     ];
 
     /// The slot in the map of counters.

@@ -12,7 +12,7 @@
 //! [`Record::decode`], which trusts nothing: every length and tag is checked. Numbers are in the
 //! machine's byte order, since both ends are the same machine.
 
-use crate::control::MAX_FRAMES;
+use crate::{control::MAX_FRAMES, tables::FileKey};
 
 /// Nanoseconds in one tick of [`Header::clock`].
 pub const TICK_NS: u64 = 10_000_000;
@@ -32,10 +32,13 @@ pub enum Kind {
     /// The result of a realloc: old pointer, new pointer, size, stack id. The detail is an
     /// [`Outcome`].
     ReallocEnd = 5,
-    /// The dynamic linker has changed the list of loaded modules.
+    /// The dynamic linker has changed the list of loaded modules: stamp.
     ModulesChanged = 6,
-    /// The process has replaced its program.
+    /// The process has replaced its program: stamp.
     Exec = 7,
+    /// A stack runs through a file whose unwind table is missing: device and inode of the file,
+    /// an address in it.
+    TableWanted = 8,
 }
 
 /// How a realloc ended.
@@ -62,6 +65,16 @@ pub enum StackEnd {
     Unreadable = 2,
     /// The next frame cannot be right.
     Suspect = 3,
+    /// The last frame is in a file without an unwind table.
+    NoTable = 4,
+    /// The last frame is in code that its file's unwind data does not cover.
+    Gap = 5,
+    /// The last frame is in code whose unwind rule no table can express.
+    Unsupported = 6,
+    /// The last frame is in executable memory without a file: generated code.
+    Jit = 7,
+    /// The mapping of the last frame's address could not be looked up for a lock.
+    Locked = 8,
 }
 
 impl StackEnd {
@@ -73,6 +86,11 @@ impl StackEnd {
             1 => Self::Depth,
             2 => Self::Unreadable,
             3 => Self::Suspect,
+            4 => Self::NoTable,
+            5 => Self::Gap,
+            6 => Self::Unsupported,
+            7 => Self::Jit,
+            8 => Self::Locked,
             _ => return None,
         })
     }
@@ -85,6 +103,11 @@ impl StackEnd {
             Self::Depth => "depth",
             Self::Unreadable => "unreadable",
             Self::Suspect => "suspect",
+            Self::NoTable => "no-table",
+            Self::Gap => "no-unwind-data",
+            Self::Unsupported => "unsupported-rule",
+            Self::Jit => "generated-code",
+            Self::Locked => "mappings-locked",
         }
     }
 }
@@ -149,6 +172,21 @@ pub struct ReallocRecord {
 pub struct NoticeRecord {
     /// Head of the record.
     pub header: Header,
+    /// `CLOCK_MONOTONIC` in nanoseconds. The target waits until this or a later one is
+    /// acknowledged.
+    pub stamp: u64,
+}
+
+/// Record of [`Kind::TableWanted`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TableWantedRecord {
+    /// Head of the record.
+    pub header: Header,
+    /// The file.
+    pub file: FileKey,
+    /// An address in a mapping of it.
+    pub address: u64,
 }
 
 /// Record of [`Kind::Stack`]; the frames in use follow each other from the leaf on, the rest of
@@ -225,9 +263,22 @@ pub enum Event<'a> {
         stack: u64,
     },
     /// The list of loaded modules has changed.
-    ModulesChanged,
+    ModulesChanged {
+        /// What the target waits for to be acknowledged.
+        stamp: u64,
+    },
     /// The process has replaced its program.
-    Exec,
+    Exec {
+        /// As for [`Event::ModulesChanged`].
+        stamp: u64,
+    },
+    /// An unwind table is missing.
+    TableWanted {
+        /// Of which file.
+        file: FileKey,
+        /// An address in a mapping of it.
+        address: u64,
+    },
 }
 
 /// Return addresses of a stack, leaf first, still in the bytes of the record.
@@ -335,6 +386,7 @@ impl<'a> Raw<'a> {
         const REALLOC_END: u8 = Kind::ReallocEnd as u8;
         const MODULES_CHANGED: u8 = Kind::ModulesChanged as u8;
         const EXEC: u8 = Kind::Exec as u8;
+        const TABLE_WANTED: u8 = Kind::TableWanted as u8;
 
         match self.kind {
             STACK => self.stack(),
@@ -361,8 +413,12 @@ impl<'a> Raw<'a> {
                     stack,
                 })
             }
-            MODULES_CHANGED => self.words().map(|[]| Event::ModulesChanged),
-            EXEC => self.words().map(|[]| Event::Exec),
+            MODULES_CHANGED => self.words().map(|[stamp]| Event::ModulesChanged { stamp }),
+            EXEC => self.words().map(|[stamp]| Event::Exec { stamp }),
+            TABLE_WANTED => self.words().map(|[device, inode, address]| {
+                let file = FileKey { device, inode };
+                Event::TableWanted { file, address }
+            }),
             kind => Err(DecodeError::UnknownKind { kind }),
         }
     }
@@ -457,8 +513,9 @@ mod tests {
             (record(Kind::Free, 0, &[0x10]), "free"),
             (record(Kind::ReallocBegin, 0, &[0x10]), "realloc begin"),
             (record(Kind::ReallocEnd, 2, &[0x10, 0, 0, 9]), "realloc end"),
-            (record(Kind::ModulesChanged, 0, &[]), "modules changed"),
-            (record(Kind::Exec, 0, &[]), "exec"),
+            (record(Kind::ModulesChanged, 0, &[5]), "modules changed"),
+            (record(Kind::Exec, 0, &[5]), "exec"),
+            (record(Kind::TableWanted, 0, &[1, 2, 3]), "table wanted"),
         ]
     }
 

@@ -1,5 +1,7 @@
 //! One call of an allocation function, as its entry shows it.
 
+use htrace_ebpf_common::function::Function as Probed;
+
 /// An allocation function, as far as probes treat it differently from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -41,6 +43,23 @@ pub struct Call {
 }
 
 impl Call {
+    /// The call of a probed function with its first three arguments.
+    #[must_use]
+    #[inline(always)]
+    pub const fn entered(function: Probed, arguments: [u64; 3]) -> Self {
+        let [first, second, third] = arguments;
+        match function {
+            Probed::Malloc => Self::malloc(first),
+            Probed::Calloc => Self::calloc(first, second),
+            Probed::Valloc => Self::aligned(first),
+            Probed::Memalign => Self::aligned(second),
+            Probed::PosixMemalign => Self::posix_memalign(first, third),
+            Probed::Realloc => Self::realloc(first, second),
+            Probed::Reallocarray => Self::reallocarray(first, second, third),
+            Probed::OperatorNew => Self::operator_new(first),
+        }
+    }
+
     /// `malloc(size)` and the like.
     #[must_use]
     pub const fn malloc(size: u64) -> Self {

@@ -18,10 +18,14 @@ use htrace_ebpf_common::{
     },
 };
 
+use htrace_ebpf_common::{call_pattern::may_end_call, encoding::RuleKind};
+use htrace_unwind_tables::{Coverage, walker::Found};
+
 use crate::{
     call::Call,
     kernel::Kernel,
     thread::{MAX_PENDING, Pending, Thread},
+    unwind::{Progress, frame_pointers, lookup::Lookup, step, window::WINDOW_WORDS},
 };
 
 /// A record as a test wants to see it.
@@ -59,7 +63,7 @@ impl Sent {
 
 pub(crate) type SentStack = (u64, Vec<u64>, StackEnd);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct FakeKernel {
     control: Cell<Control>,
     memory: RefCell<BTreeMap<u64, u64>>,
@@ -68,7 +72,13 @@ pub(crate) struct FakeKernel {
     stacks: RefCell<Vec<SentStack>>,
     counters: RefCell<BTreeMap<u32, u64>>,
     full: Cell<bool>,
+    reads: Cell<u64>,
+    rules: RefCell<Option<BTreeMap<u64, Found>>>,
+    remembered: RefCell<BTreeMap<u32, u64>>,
+    replaced: RefCell<BTreeMap<u64, u64>>,
 }
+
+const PAGE: u64 = 4096;
 
 impl FakeKernel {
     pub(crate) fn recording() -> Self {
@@ -80,6 +90,7 @@ impl FakeKernel {
     pub(crate) fn set_phase(&self, phase: u32) {
         self.control.set(Control {
             phase,
+            max_frames: MAX_FRAMES as u32,
             allocator_text: 0x10000,
             ..self.control.get()
         });
@@ -87,6 +98,49 @@ impl FakeKernel {
 
     pub(crate) fn write(&self, address: u64, word: u64) {
         self.memory.borrow_mut().insert(address, word);
+    }
+
+    /// The word at an address. Memory comes in whole pages: a page that was written to is there,
+    /// and what was not written in it is 0.
+    pub(crate) fn word(&self, address: u64) -> Option<u64> {
+        let memory = self.memory.borrow();
+        let last = address.checked_add(7)?;
+        let there = |page: u64| memory.range(page..=page | (PAGE - 1)).next().is_some();
+        (there(address & !(PAGE - 1)) && there(last & !(PAGE - 1)))
+            .then(|| memory.get(&address).copied().unwrap_or(0))
+    }
+
+    /// Number of times that memory was read.
+    pub(crate) fn reads(&self) -> u64 {
+        self.reads.get()
+    }
+
+    /// Gives the rule for an address. Without any, walks go by frame pointers.
+    pub(crate) fn set_rule(&self, address: u64, found: Option<Found>) {
+        let mut rules = self.rules.borrow_mut();
+        let rules = rules.get_or_insert_default();
+        if let Some(found) = found {
+            rules.insert(address, found);
+        }
+    }
+
+    /// The rule for an address.
+    pub(crate) fn rule(&self, address: u64) -> Option<Found> {
+        self.rules.borrow().as_ref()?.get(&address).copied()
+    }
+
+    /// Lets a return probe replace what stands in a slot.
+    pub(crate) fn replace_return_address(&self, slot: u64, trampoline: u64) {
+        let original = self.word(slot).expect("a slot");
+        self.replaced.borrow_mut().insert(slot, original);
+        self.write(slot, trampoline);
+    }
+
+    pub(crate) fn set_max_frames(&self, max_frames: u32) {
+        self.control.set(Control {
+            max_frames,
+            ..self.control.get()
+        });
     }
 
     pub(crate) fn fill_ring(&self, full: bool) {
@@ -132,7 +186,68 @@ impl Kernel for FakeKernel {
     }
 
     fn read_user(&self, address: u64) -> Option<u64> {
-        self.memory.borrow().get(&address).copied()
+        self.reads.set(self.reads.get() + 1);
+        self.word(address)
+    }
+
+    fn read_user_words(&self, address: u64, words: &mut [u64; WINDOW_WORDS]) -> bool {
+        self.reads.set(self.reads.get() + 1);
+        for (index, word) in (0..).zip(words.iter_mut()) {
+            match address
+                .checked_add(index * 8)
+                .and_then(|address| self.word(address))
+            {
+                Some(value) => *word = value,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    fn walk(&self, thread: &mut Thread) {
+        let (walk, frames) = (&mut thread.walk, &mut thread.stack.frames);
+        let by_tables = self.rules.borrow().is_some();
+        let mut next = || match by_tables {
+            true => step(self, walk, frames),
+            false => frame_pointers::step(self, walk, frames),
+        };
+        while next() == Progress::Continues {}
+    }
+
+    fn find_rule(&self, address: u64, interrupted: bool) -> Lookup {
+        let found = self.rule(address);
+        let planted = found.is_some_and(|found| {
+            let kind = found.rule.kind();
+            matches!(kind, RuleKind::SignalFrame | RuleKind::EndOfStack)
+        });
+        if !interrupted && !planted {
+            match self.word(address.wrapping_sub(7)) {
+                None => return Lookup::refused(StackEnd::Unreadable),
+                Some(before) if !may_end_call(before) => {
+                    return Lookup::refused(StackEnd::Suspect);
+                }
+                Some(_) => {}
+            }
+        }
+        match found {
+            None => Lookup::last(StackEnd::NoTable),
+            Some(found) if interrupted && found.coverage == Coverage::CallSites => {
+                Lookup::last(StackEnd::Unsupported)
+            }
+            Some(found) => Lookup::found(found.rule),
+        }
+    }
+
+    fn remembered_word(&self, index: u32) -> u64 {
+        self.remembered.borrow().get(&index).copied().unwrap_or(0)
+    }
+
+    fn remember_word(&self, index: u32, word: u64) {
+        self.remembered.borrow_mut().insert(index, word);
+    }
+
+    fn replaced_return_address(&self, slot: u64) -> u64 {
+        self.replaced.borrow().get(&slot).copied().unwrap_or(0)
     }
 
     fn stack_is_known(&self, id: u64) -> bool {

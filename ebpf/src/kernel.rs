@@ -6,7 +6,12 @@
 use htrace_ebpf_common::{
     control::Control,
     counters::Counter,
-    wire::{Header, StackRecord},
+    wire::{Header, Kind, StackRecord},
+};
+
+use crate::{
+    thread::Thread,
+    unwind::{lookup::Lookup, window::WINDOW_WORDS},
 };
 
 /// Registers of the target at a hit.
@@ -26,10 +31,33 @@ pub trait Kernel {
     fn control(&self) -> Control;
 
     /// Head of a record: fills in clock and thread.
-    fn header(&self, kind: htrace_ebpf_common::wire::Kind, detail: u8) -> Header;
+    fn header(&self, kind: Kind, detail: u8) -> Header;
 
     /// The word of the target's memory at `address`, if it can be read without waiting.
     fn read_user(&self, address: u64) -> Option<u64>;
+
+    /// Copies the words of the target's memory from `address` on; false if not all can be read
+    /// without waiting, and then the words are of no use.
+    fn read_user_words(&self, address: u64, words: &mut [u64; WINDOW_WORDS]) -> bool;
+
+    /// Repeats a step of the thread's walk until it has ended: [`crate::unwind::step`], or
+    /// [`crate::unwind::frame_pointers::step`] where there are no unwind tables.
+    fn walk(&self, thread: &mut Thread);
+
+    /// The rule for an address, from the table of the file that is mapped there. Unless it was
+    /// `interrupted`, the address is that of a return less one, and the bytes before the return
+    /// must be those of a call; what a kernel or `makecontext` has put there instead of a call
+    /// ([`htrace_ebpf_common::encoding::RuleKind::SignalFrame`] and `EndOfStack`) is exempt.
+    fn find_rule(&self, address: u64, interrupted: bool) -> Lookup;
+
+    /// A word of the cache of rules.
+    fn remembered_word(&self, index: u32) -> u64;
+
+    /// Stores a word of the cache of rules.
+    fn remember_word(&self, index: u32, word: u64);
+
+    /// The return address that a return probe has replaced in that stack slot; 0 if none has.
+    fn replaced_return_address(&self, slot: u64) -> u64;
 
     /// True if the stack of that id is already in the ring buffer.
     fn stack_is_known(&self, id: u64) -> bool;

@@ -18,6 +18,7 @@ pub mod kernel;
 pub mod probe;
 pub mod stack;
 pub mod thread;
+pub mod unwind;
 
 #[cfg(test)]
 mod fake;

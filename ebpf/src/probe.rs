@@ -23,15 +23,14 @@ const NESTED_WITHIN: u64 = 1024;
 /// An allocation function is entered.
 pub fn enter<K: Kernel>(kernel: &K, thread: &mut Thread, registers: &Registers, call: &Call) {
     let control = kernel.control();
-    // The slot was written by the `call` just now, so it is readable.
-    let return_address = kernel.read_user(registers.sp).unwrap_or(0);
+    let return_address = thread.walk.begin(kernel, registers, control.max_frames);
     if is_nested(&control, thread, registers, return_address, Some(call.size)) {
         thread.nested = thread.nested.wrapping_add(1);
         kernel.count(Counter::Nested);
         return;
     }
-    let stack = (control.phase == Control::RECORDING)
-        .then(|| stack::capture(kernel, &mut thread.stack, registers, return_address));
+    let recording = control.phase == Control::RECORDING;
+    let stack = recording.then(|| stack::capture(kernel, thread));
     forget_left_by_exceptions(kernel, thread);
     if thread.push(Pending::new(call, registers.sp, return_address, stack)) {
         kernel.count(Counter::Abandoned);

@@ -12,7 +12,10 @@
 
 use htrace_ebpf_common::wire::StackRecord;
 
-use crate::call::{Call, Function};
+use crate::{
+    call::{Call, Function},
+    unwind::Walk,
+};
 
 /// Calls that can be pending in one thread. Each but the first needs a signal that arrives inside
 /// the allocator; the count is a power of two so that indices can be masked.
@@ -81,6 +84,8 @@ pub struct Thread {
     depth: u32,
     /// Calls made by the allocator inside a pending one that have not returned.
     pub nested: u32,
+    /// The walk of its stack.
+    pub walk: Walk,
     /// Room to build a stack in.
     pub stack: StackRecord,
 }
@@ -92,6 +97,7 @@ impl Thread {
             pending,
             depth: 0,
             nested: 0,
+            walk: Walk::NEW,
             stack,
         }
     }

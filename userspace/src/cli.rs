@@ -59,12 +59,31 @@ pub struct RecordArgs {
     /// Size of the buffer between kernel and recorder in MiB, a power of two.
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = parse_ring_size)]
     pub ring_size: u32,
+    /// How to walk stacks: by unwind tables (eh-frame), by frame pointers (fp), or by unwind tables
+    /// where the kernel can (auto).
+    #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
+    pub unwind: UnwindChoice,
+    /// Largest number of frames of a stack; deeper ones are cut at the outer end.
+    #[arg(long, value_name = "N", default_value_t = 1024,
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub max_frames: u32,
     /// Attach with one perf event a probe, as on kernels before 6.6.
     #[arg(long, hide = true)]
     pub perf_links: bool,
     /// The program to record, and its arguments.
     #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
+}
+
+/// How to walk stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum UnwindChoice {
+    /// By unwind tables where the kernel can, else by frame pointers.
+    Auto,
+    /// By unwind tables.
+    EhFrame,
+    /// By frame pointers.
+    Fp,
 }
 
 /// A number with a unit: `ms`, `s` (also without), `m` or `h`.

@@ -13,3 +13,4 @@ pub mod session;
 pub mod symbolize;
 pub mod sys;
 pub mod target;
+pub mod unwind;

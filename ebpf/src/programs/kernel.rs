@@ -3,28 +3,42 @@
 //! This is the one place of the programs with `unsafe`: every use rests on what the verifier
 //! proves at load time (map values and context fields lie where they are said to).
 
-use core::ptr;
+use core::{ffi::c_void, ptr};
 
 use aya_ebpf::{
     bindings::{BPF_ANY, BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
-    helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns, bpf_probe_read_user, generated},
+    helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user, generated},
     macros::map,
     maps::{Array, HashMap, LruHashMap, RingBuf},
     programs::{ProbeContext, RetProbeContext},
 };
-use htrace_ebpf::{Kernel, Registers, thread::Thread};
+use htrace_ebpf::{
+    Kernel, Registers,
+    thread::Thread,
+    unwind::{self, Progress, Walk, lookup::Lookup, window::WINDOW_WORDS},
+};
 use htrace_ebpf_common::{
     control::{Control, MAX_FRAMES},
     counters::Counter,
     wire::{Header, Kind, NoticeRecord, StackRecord, TICK_NS},
 };
 
-/// Flag of `bpf(BPF_MAP_CREATE)`: elements are allocated when they are inserted. Linux UAPI.
-const BPF_F_NO_PREALLOC: u32 = 1;
+use crate::{constants, return_probes, rules, waits};
+
+/// Flags of `bpf(BPF_MAP_CREATE)`, Linux UAPI: elements are allocated when they are inserted; user
+/// space can map the elements.
+pub(crate) const BPF_F_NO_PREALLOC: u32 = 1;
+pub(crate) const BPF_F_MMAPABLE: u32 = 1 << 10;
 
 /// The recorder's settings: one element.
 #[map]
 static CONTROL: Array<Control> = Array::with_max_entries(1, 0);
+
+/// Process id of the target in the initial pid namespace, 0 while it is not known. The programs
+/// learn it at the first notice, because probes are scoped to the target and the recorder may sit
+/// in another pid namespace, where that number cannot be seen.
+#[map]
+static TARGET: Array<u32> = Array::with_max_entries(1, 0);
 
 /// What [`Counter`] counts, one slot each.
 #[map]
@@ -33,6 +47,10 @@ static COUNTERS: Array<u64> = Array::with_max_entries(Counter::SLOTS, 0);
 /// The records. The recorder sets the size.
 #[map]
 static EVENTS: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
+
+/// Copies of the records that the recorder must see at once, because the target waits.
+#[map]
+static NOTICES: RingBuf = RingBuf::with_byte_size(1 << 16, 0);
 
 /// State of each thread of the target, by thread id. The recorder sets the size.
 #[map]
@@ -101,22 +119,27 @@ pub(crate) fn forget_thread() {
 
 /// True if the current process is the target. It is known only after the first hit.
 pub(crate) fn is_target() -> bool {
-    BpfKernel.control().tgid == current_tgid()
+    TARGET.get(0).copied() == Some(current_tgid())
 }
 
-/// Sends a notice at once: the recorder has to look at the target while it is as it is now.
-pub(crate) fn notice(kind: Kind) {
+/// Sends a notice at once, and returns its stamp: the recorder has to look at the target while it
+/// is as it is now.
+pub(crate) fn notice(kind: Kind) -> u64 {
     note_target();
     let header = BpfKernel.header(kind, 0);
-    if !submit(NoticeRecord { header }, Some(BPF_RB_FORCE_WAKEUP)) {
+    let stamp = waits::now();
+    let record = NoticeRecord { header, stamp };
+    // One keeps its place among the events, the other is seen sooner.
+    if !submit(record, Some(BPF_RB_FORCE_WAKEUP)) || !submit_notice(record) {
         BpfKernel.count(Counter::ModulesRingFull);
     }
+    stamp
 }
 
 fn note_target() {
-    if let Some(control) = CONTROL.get_ptr_mut(0) {
+    if let Some(target) = TARGET.get_ptr_mut(0) {
         // SAFETY: the element lives as long as the map; all writers store the same number.
-        unsafe { ptr::addr_of_mut!((*control).tgid).write_volatile(current_tgid()) };
+        unsafe { target.write_volatile(current_tgid()) };
     }
 }
 
@@ -139,6 +162,14 @@ fn submit<R: Copy + 'static>(record: R, wake: Option<u32>) -> bool {
     true
 }
 
+/// Copies a record into the ring buffer of notices and wakes the recorder; false if there is no
+/// room.
+pub(crate) fn submit_notice<R: Copy + 'static>(record: R) -> bool {
+    NOTICES
+        .output::<R>(&record, BPF_RB_FORCE_WAKEUP.into())
+        .is_ok()
+}
+
 /// The recorder polls, because waking it costs an interrupt of another CPU. It is woken by the
 /// record that fills the ring buffer to a certain mark, and by no later one.
 fn wake_if_filling(length: usize) -> u32 {
@@ -153,8 +184,61 @@ fn wake_if_filling(length: usize) -> u32 {
     }
 }
 
+/// What a walk's steps work on: the parts of a [`Thread`].
+#[repr(C)]
+struct Walked {
+    walk: *mut Walk,
+    frames: *mut [u64; MAX_FRAMES],
+}
+
+impl Walked {
+    fn of(thread: &mut Thread) -> Self {
+        Self {
+            walk: &raw mut thread.walk,
+            frames: &raw mut thread.stack.frames,
+        }
+    }
+}
+
+/// Steps for each call of a callback, which costs as much as half a step.
+const STEPS_AT_ONCE: u32 = 4;
+/// One more than frames, because the step that finds the stack too deep adds none.
+const LOOPS: u32 = MAX_FRAMES as u32 / STEPS_AT_ONCE + 1;
+/// Where the kernel cannot repeat a step by itself, walks end sooner.
+const BOUNDED_STEPS: u32 = 128;
+
+macro_rules! callback {
+    ($name:ident, $step:path) => {
+        /// Takes some steps; returns 1 when the walk has ended.
+        #[inline(never)]
+        unsafe extern "C" fn $name(_iteration: u64, walked: *mut Walked) -> i64 {
+            // SAFETY: the context is that of `repeat`, and the parts are the thread's own.
+            let (walk, frames) = unsafe { (&mut *(*walked).walk, &mut *(*walked).frames) };
+            for _ in 0..STEPS_AT_ONCE {
+                if $step(&BpfKernel, walk, frames) == Progress::Ended {
+                    return 1;
+                }
+            }
+            0
+        }
+    };
+}
+
+callback!(steps_by_tables, unwind::step);
+callback!(steps_by_frame_pointers, unwind::frame_pointers::step);
+
+/// Lets the kernel repeat a callback: Linux 5.17.
+#[inline(always)]
+fn repeat(callback: *mut c_void, walked: &mut Walked) {
+    // SAFETY: the callback takes what `walked` is, which outlives the call.
+    unsafe { generated::bpf_loop(LOOPS, callback, (&raw mut *walked).cast(), 0) };
+}
+
 /// Helpers and maps.
 pub(crate) struct BpfKernel;
+
+/// Helpers and maps of kernels before 5.17: walks follow frame pointers, in a loop with a bound.
+pub(crate) struct OldKernel;
 
 impl Kernel for BpfKernel {
     fn control(&self) -> Control {
@@ -162,12 +246,10 @@ impl Kernel for BpfKernel {
     }
 
     fn header(&self, kind: Kind, detail: u8) -> Header {
-        // SAFETY: a helper without arguments.
-        let now = unsafe { bpf_ktime_get_ns() };
         Header {
             kind: kind as u8,
             detail,
-            clock: (now / TICK_NS) as u16,
+            clock: (waits::now() / TICK_NS) as u16,
             tid: current_tid(),
         }
     }
@@ -175,6 +257,39 @@ impl Kernel for BpfKernel {
     fn read_user(&self, address: u64) -> Option<u64> {
         // SAFETY: the helper reads any address and fails where there is nothing to read.
         unsafe { bpf_probe_read_user(address as *const u64) }.ok()
+    }
+
+    fn read_user_words(&self, address: u64, words: &mut [u64; WINDOW_WORDS]) -> bool {
+        let size = size_of_val(words) as u32;
+        let to = (&raw mut *words).cast();
+        // SAFETY: the helper writes `size` bytes to the array; as for `read_user`.
+        unsafe { generated::bpf_probe_read_user(to, size, address as *const c_void) == 0 }
+    }
+
+    #[inline(always)]
+    fn walk(&self, thread: &mut Thread) {
+        let mut walked = Walked::of(thread);
+        if constants::by_tables() {
+            repeat(steps_by_tables as *mut c_void, &mut walked);
+        } else {
+            repeat(steps_by_frame_pointers as *mut c_void, &mut walked);
+        }
+    }
+
+    fn find_rule(&self, address: u64, interrupted: bool) -> Lookup {
+        Lookup::from_bits(rules::find_rule(address, interrupted as u64))
+    }
+
+    fn remembered_word(&self, index: u32) -> u64 {
+        rules::remembered_word(index)
+    }
+
+    fn remember_word(&self, index: u32, word: u64) {
+        rules::remember_word(index, word);
+    }
+
+    fn replaced_return_address(&self, slot: u64) -> u64 {
+        return_probes::replaced_return_address(slot)
     }
 
     fn stack_is_known(&self, id: u64) -> bool {
@@ -215,10 +330,79 @@ impl Kernel for BpfKernel {
         let Some(slot) = COUNTERS.get_ptr_mut(counter.slot()) else {
             return;
         };
-        // SAFETY: the slot lives as long as the map. The addition is atomic, because programs run
-        // on all CPUs and can be preempted; Rust's atomics are not available for this target.
-        unsafe {
-            core::arch::asm!("lock *(u64 *)({0} + 0) += {1}", in(reg) slot, in(reg) 1_u64);
+        add(slot, 1);
+    }
+}
+
+/// Adds to a word of a map. The addition is atomic, because programs run on all CPUs and can be
+/// preempted; Rust's atomics are not available for this target.
+#[inline(always)]
+pub(crate) fn add(word: *mut u64, number: u64) {
+    // SAFETY: callers pass elements of maps, which live as long as the map.
+    unsafe {
+        core::arch::asm!("lock *(u64 *)({0} + 0) += {1}", in(reg) word, in(reg) number);
+    }
+}
+
+/// All but walks is as in [`BpfKernel`].
+impl Kernel for OldKernel {
+    #[inline(always)]
+    fn walk(&self, thread: &mut Thread) {
+        for _ in 0..BOUNDED_STEPS {
+            let (walk, frames) = (&mut thread.walk, &mut thread.stack.frames);
+            if unwind::frame_pointers::step(self, walk, frames) == Progress::Ended {
+                break;
+            }
         }
+    }
+
+    fn find_rule(&self, _address: u64, _interrupted: bool) -> Lookup {
+        Lookup::last(htrace_ebpf_common::wire::StackEnd::NoTable)
+    }
+
+    fn remembered_word(&self, _index: u32) -> u64 {
+        0
+    }
+
+    fn remember_word(&self, _index: u32, _word: u64) {}
+
+    fn replaced_return_address(&self, _slot: u64) -> u64 {
+        0
+    }
+
+    fn control(&self) -> Control {
+        BpfKernel.control()
+    }
+
+    fn header(&self, kind: Kind, detail: u8) -> Header {
+        BpfKernel.header(kind, detail)
+    }
+
+    fn read_user(&self, address: u64) -> Option<u64> {
+        BpfKernel.read_user(address)
+    }
+
+    fn read_user_words(&self, address: u64, words: &mut [u64; WINDOW_WORDS]) -> bool {
+        BpfKernel.read_user_words(address, words)
+    }
+
+    fn stack_is_known(&self, id: u64) -> bool {
+        BpfKernel.stack_is_known(id)
+    }
+
+    fn stack_became_known(&self, id: u64) {
+        BpfKernel.stack_became_known(id);
+    }
+
+    fn emit<R: Copy + 'static>(&self, record: R) -> bool {
+        BpfKernel.emit(record)
+    }
+
+    fn emit_stack(&self, record: &StackRecord, frames: usize) -> bool {
+        BpfKernel.emit_stack(record, frames)
+    }
+
+    fn count(&self, counter: Counter) {
+        BpfKernel.count(counter);
     }
 }

@@ -1,25 +1,33 @@
 //! The BPF programs: each reads the arguments of the function it is attached to and hands them to
-//! the logic of the library. Everything that is not in safe Rust, helpers and maps, is in
-//! [`kernel`].
+//! the logic of the library. Everything that is not in safe Rust, helpers and maps, is in the
+//! other modules.
 //!
-//! All programs are of type KPROBE, so that one tail-call array or link type serves them all.
-//! Their names are what the recorder attaches by.
+//! All programs at functions are of type KPROBE, so that one link type serves them all. Their
+//! names are what the recorder attaches by. Names that end in `_old` are for kernels before 5.17,
+//! which have neither `bpf_loop` nor `bpf_find_vma`.
 
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
 
+mod constants;
 mod kernel;
+mod mappings;
+mod return_probes;
+mod rules;
+mod waits;
 
 use aya_ebpf::{
+    EbpfContext,
+    helpers::generated::bpf_get_attach_cookie,
     macros::{raw_tracepoint, uprobe, uretprobe},
     programs::{ProbeContext, RawTracePointContext, RetProbeContext},
 };
 use aya_log_ebpf::debug;
 use htrace_ebpf::{Kernel, call::Call, probe};
-use htrace_ebpf_common::{counters::Counter, wire::Kind};
+use htrace_ebpf_common::{counters::Counter, function::Function, wire::Kind};
 
-use crate::kernel::BpfKernel;
+use crate::kernel::{BpfKernel, OldKernel};
 
 /// Why programs return 0: the value is ignored for uprobes, and not used before 6.x reads it.
 const DONE: u32 = 0;
@@ -29,28 +37,43 @@ fn argument(context: &ProbeContext, index: usize) -> u64 {
     context.arg(index).unwrap_or(0)
 }
 
-fn enter(context: &ProbeContext, call: Call) -> u32 {
+/// The call that has hit the probe. The recorder puts the function's number into the link, or in
+/// place of the helper's call into the code where links carry none.
+#[inline(always)]
+fn call(context: &ProbeContext) -> Option<Call> {
+    // SAFETY: the helper takes the program's own context.
+    let number = unsafe { bpf_get_attach_cookie(context.as_ptr()) };
+    let function = Function::from_number(number)?;
+    let arguments = [0, 1, 2].map(|index| argument(context, index));
+    Some(Call::entered(function, arguments))
+}
+
+#[inline(always)]
+fn enter<K: Kernel>(kernel: &K, context: &ProbeContext) -> u32 {
+    let Some(call) = call(context) else {
+        return DONE;
+    };
     let registers = kernel::registers(context);
     debug!(
         context,
         "enter {:x} size {} argument {:x}", registers.ip, call.size, call.argument
     );
     if let Some(thread) = kernel::thread() {
-        probe::enter(&BpfKernel, thread, &registers, &call);
+        probe::enter(kernel, thread, &registers, &call);
     }
     DONE
 }
 
-/// `malloc(size)`.
+/// The entry of any function that allocates.
 #[uprobe]
-fn enter_malloc(context: ProbeContext) -> u32 {
-    enter(&context, Call::malloc(argument(&context, 0)))
+fn enter_allocation(context: ProbeContext) -> u32 {
+    enter(&BpfKernel, &context)
 }
 
-/// `operator new(size)` in all its forms.
+/// As [`enter_allocation`].
 #[uprobe]
-fn enter_operator_new(context: ProbeContext) -> u32 {
-    enter(&context, Call::operator_new(argument(&context, 0)))
+fn enter_allocation_old(context: ProbeContext) -> u32 {
+    enter(&OldKernel, &context)
 }
 
 /// A `ret` instruction by which an `operator new` ends. A return probe would kill the target when
@@ -64,56 +87,6 @@ fn leave_at_ret(context: ProbeContext) -> u32 {
         probe::leave_at_ret(&BpfKernel, thread, slot, value);
     }
     DONE
-}
-
-/// `calloc(count, size)`.
-#[uprobe]
-fn enter_calloc(context: ProbeContext) -> u32 {
-    enter(
-        &context,
-        Call::calloc(argument(&context, 0), argument(&context, 1)),
-    )
-}
-
-/// `valloc(size)` and `pvalloc(size)`.
-#[uprobe]
-fn enter_valloc(context: ProbeContext) -> u32 {
-    enter(&context, Call::aligned(argument(&context, 0)))
-}
-
-/// `memalign(alignment, size)` and `aligned_alloc(alignment, size)`.
-#[uprobe]
-fn enter_memalign(context: ProbeContext) -> u32 {
-    enter(&context, Call::aligned(argument(&context, 1)))
-}
-
-/// `posix_memalign(out, alignment, size)`.
-#[uprobe]
-fn enter_posix_memalign(context: ProbeContext) -> u32 {
-    enter(
-        &context,
-        Call::posix_memalign(argument(&context, 0), argument(&context, 2)),
-    )
-}
-
-/// `realloc(old, size)`.
-#[uprobe]
-fn enter_realloc(context: ProbeContext) -> u32 {
-    enter(
-        &context,
-        Call::realloc(argument(&context, 0), argument(&context, 1)),
-    )
-}
-
-/// `reallocarray(old, count, size)`.
-#[uprobe]
-fn enter_reallocarray(context: ProbeContext) -> u32 {
-    let (old, count, size) = (
-        argument(&context, 0),
-        argument(&context, 1),
-        argument(&context, 2),
-    );
-    enter(&context, Call::reallocarray(old, count, size))
 }
 
 /// The return of any of the functions above.
@@ -139,9 +112,18 @@ fn enter_free(context: ProbeContext) -> u32 {
 }
 
 /// `_dl_debug_state()`: the dynamic linker has changed, or is about to change, the list of
-/// modules.
+/// modules. It goes on when the recorder has looked at them.
 #[uprobe]
 fn modules_changed(context: ProbeContext) -> u32 {
+    debug!(&context, "modules changed");
+    rules::forget_rules();
+    waits::for_acknowledgement(kernel::notice(Kind::ModulesChanged));
+    DONE
+}
+
+/// As [`modules_changed`], but nobody waits.
+#[uprobe]
+fn modules_changed_old(context: ProbeContext) -> u32 {
     debug!(&context, "modules changed");
     kernel::notice(Kind::ModulesChanged);
     DONE
@@ -157,6 +139,16 @@ fn self_test(_context: ProbeContext) -> u32 {
 /// `sched_process_exec`: a process has replaced its program.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 fn process_exec(_context: RawTracePointContext) -> i32 {
+    if kernel::is_target() {
+        rules::forget_rules();
+        kernel::notice(Kind::Exec);
+    }
+    0
+}
+
+/// As [`process_exec`].
+#[raw_tracepoint(tracepoint = "sched_process_exec")]
+fn process_exec_old(_context: RawTracePointContext) -> i32 {
     if kernel::is_target() {
         kernel::notice(Kind::Exec);
     }

@@ -4,8 +4,8 @@
 use std::process::ExitCode;
 
 use crate::{
-    cli::RecordArgs,
-    loader::Settings,
+    cli::{RecordArgs, UnwindChoice},
+    loader::{Settings, Unwind},
     session::{self, Options, Target, Verbosity},
     target::LaunchError,
 };
@@ -68,9 +68,19 @@ fn options(args: RecordArgs) -> Options {
         },
         settings: Settings {
             ring_bytes: args.ring_size << 20,
+            unwind: unwind(args.unwind),
+            max_frames: args.max_frames,
             log: args.verbose >= LOG_FROM,
             perf_links: args.perf_links,
             ..Settings::default()
         },
+    }
+}
+
+fn unwind(choice: UnwindChoice) -> Unwind {
+    match choice {
+        UnwindChoice::Auto => Unwind::Auto,
+        UnwindChoice::EhFrame => Unwind::EhFrame,
+        UnwindChoice::Fp => Unwind::FramePointers,
     }
 }

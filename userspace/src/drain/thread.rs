@@ -9,7 +9,7 @@ use std::{
 };
 
 use aya::maps::{MapData, RingBuf};
-use htrace_ebpf_common::wire::{Kind, TICK_NS};
+use htrace_ebpf_common::wire::{Event, Kind, Record, TICK_NS};
 use nix::{
     sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
     time::{ClockId, clock_gettime},
@@ -33,6 +33,8 @@ pub struct Input {
     /// True to sample the target's memory only once it has sent a record: a child that has not
     /// yet become the program shows the memory of its parent.
     pub waits_for_program: bool,
+    /// The target's mappings as they were noted while it waited, by the stamps of records.
+    pub noted_mappings: Box<dyn Fn(u64) -> Option<Vec<u8>> + Send>,
     /// Where batches go. When there is no room the drain waits, and the ring buffer fills.
     pub batches: SyncSender<Batch>,
 }
@@ -136,9 +138,9 @@ impl Worker {
 
     /// Copies all records that are there.
     fn empty(&mut self) -> Result<(), DrainError> {
-        while let Some(kind) = self.copy_record() {
-            if kind == Kind::ModulesChanged as u8 || kind == Kind::Exec as u8 {
-                self.read_mappings();
+        while let Some(changed) = self.copy_record() {
+            if let Some(stamp) = changed {
+                self.add_mappings(stamp);
             }
             if self.batch.len() >= BATCH_BYTES {
                 self.pass_on()?;
@@ -147,19 +149,20 @@ impl Worker {
         Ok(())
     }
 
-    /// Copies one record, and returns the byte in the place of its kind.
-    fn copy_record(&mut self) -> Option<u8> {
+    /// Copies one record, and returns its stamp if it tells of changed modules.
+    fn copy_record(&mut self) -> Option<Option<u64>> {
         let record = self.input.events.next()?;
         self.batch.records().push(&record);
         self.input.waits_for_program = false;
-        Some(record.first().copied().unwrap_or(0))
+        Some(stamp_of_change(&record))
     }
 
-    /// Reads the mappings as they are right now. A target that is gone has none.
-    fn read_mappings(&mut self) {
-        if let Ok(text) = fs::read(format!("/proc/{}/maps", self.input.pid)) {
-            self.batch.items.push(Item::Mappings(text));
-        }
+    /// Adds the mappings as they were noted, or else as they are right now. A target that is gone
+    /// has none.
+    fn add_mappings(&mut self, stamp: u64) {
+        let noted = (self.input.noted_mappings)(stamp).filter(|text| !text.is_empty());
+        let text = noted.or_else(|| fs::read(format!("/proc/{}/maps", self.input.pid)).ok());
+        self.batch.items.extend(text.map(Item::Mappings));
     }
 
     fn pass_on(&mut self) -> Result<(), DrainError> {
@@ -181,6 +184,18 @@ impl Worker {
         let length = self.statm.as_ref()?.read_at(&mut buffer, 0).ok()?;
         let text = std::str::from_utf8(buffer.get(..length)?).ok()?;
         text.split_ascii_whitespace().nth(1)?.parse().ok()
+    }
+}
+
+/// The stamp of a record that tells of changed modules. Only those are decoded.
+fn stamp_of_change(record: &[u8]) -> Option<u64> {
+    const CHANGES: [u8; 2] = [Kind::ModulesChanged as u8, Kind::Exec as u8];
+    if !CHANGES.contains(record.first()?) {
+        return None;
+    }
+    match Record::decode(record).ok()?.event {
+        Event::ModulesChanged { stamp } | Event::Exec { stamp } => Some(stamp),
+        _ => None,
     }
 }
 

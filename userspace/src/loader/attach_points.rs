@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use htrace_ebpf_common::function::Function;
 use object::{
     Object, ObjectSegment, ObjectSymbol, ReadRef, SegmentFlags, SymbolKind, elf,
     read::elf::ElfFile64,
@@ -19,8 +20,19 @@ pub struct AttachPoint {
     pub on_return: bool,
     /// Name of the program to attach.
     pub program: &'static str,
+    /// Number of the function that a program which serves several is to know; 0 for none.
+    pub number: u64,
     /// Bytes from the start of the file.
     pub offset: u64,
+}
+
+/// Attach points of one program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProgramPoints {
+    /// Bytes from the start of the file.
+    pub offsets: Vec<u64>,
+    /// The [`AttachPoint::number`] of each.
+    pub numbers: Vec<u64>,
 }
 
 /// Where a file is to be probed.
@@ -67,18 +79,17 @@ impl AttachPoints {
         self.points.is_empty()
     }
 
-    /// Attach points of one program each: its name, whether it goes to returns, the offsets.
+    /// Attach points of one program each: its name, whether it goes to returns, where to.
     /// Entries come before returns.
     #[must_use]
-    pub fn by_program(&self) -> Vec<(&'static str, bool, Vec<u64>)> {
-        let mut groups: BTreeMap<(bool, &'static str), Vec<u64>> = BTreeMap::new();
+    pub fn by_program(&self) -> Vec<(&'static str, bool, ProgramPoints)> {
+        let mut groups: BTreeMap<(bool, &'static str), ProgramPoints> = BTreeMap::new();
         for point in &self.points {
-            groups
-                .entry((point.on_return, point.program))
-                .or_default()
-                .push(point.offset);
+            let group = groups.entry((point.on_return, point.program)).or_default();
+            group.offsets.push(point.offset);
+            group.numbers.push(point.number);
         }
-        let entry = |((on_return, program), offsets)| (program, on_return, offsets);
+        let entry = |((on_return, program), points)| (program, on_return, points);
         groups.into_iter().map(entry).collect()
     }
 
@@ -106,12 +117,14 @@ impl AttachPoints {
         self.points.insert(AttachPoint {
             on_return: false,
             program: function.enter,
+            number: function.function.map_or(0, Function::number),
             offset,
         });
         if let Some(program) = function.leave {
             self.points.insert(AttachPoint {
                 on_return: true,
                 program,
+                number: 0,
                 offset,
             });
         }
@@ -232,8 +245,8 @@ mod tests {
         let entries = groups[..first_return]
             .iter()
             .filter(|group| group.0 != "enter_free");
-        let allocating: usize = entries.map(|group| group.2.len()).sum();
-        assert_eq!(groups[first_return].2.len(), allocating);
+        let allocating: usize = entries.map(|group| group.2.offsets.len()).sum();
+        assert_eq!(groups[first_return].2.offsets.len(), allocating);
     }
 
     #[test]

@@ -27,6 +27,9 @@ pub enum LoadError {
         /// Version that runs.
         running: String,
     },
+    /// The kernel does not tell where its structures have their fields.
+    #[error("unwind tables cannot be used: {0}")]
+    NoTypes(String),
     /// Capabilities are missing.
     #[error("{action}: permission denied. {missing}")]
     Permission {

@@ -1,5 +1,7 @@
 //! Which functions are probed, and by which program: the table to extend for another function.
 
+use htrace_ebpf_common::function::Function;
+
 /// A function and the programs that are attached to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbedFunction {
@@ -7,17 +9,22 @@ pub struct ProbedFunction {
     pub name: &'static str,
     /// Program at the entry.
     pub enter: &'static str,
+    /// What the program at the entry is to know of the function, if it serves several.
+    pub function: Option<Function>,
     /// Program at the return. None of these functions can throw: an exception through a frame
     /// with a return probe would kill the target.
     pub leave: Option<&'static str>,
 }
 
+/// The program that serves all functions that allocate.
+pub const ENTER: &str = "enter_allocation";
 const LEAVE: Option<&str> = Some("leave_allocation");
 
-const fn allocates(name: &'static str, enter: &'static str) -> ProbedFunction {
+const fn allocates(name: &'static str, function: Function) -> ProbedFunction {
     ProbedFunction {
         name,
-        enter,
+        enter: ENTER,
+        function: Some(function),
         leave: LEAVE,
     }
 }
@@ -26,6 +33,7 @@ const fn frees(name: &'static str) -> ProbedFunction {
     ProbedFunction {
         name,
         enter: "enter_free",
+        function: None,
         leave: None,
     }
 }
@@ -33,15 +41,15 @@ const fn frees(name: &'static str) -> ProbedFunction {
 /// The allocation functions of C libraries. `cfree` is exported by glibc before 2.26; the sized
 /// frees are C23's.
 pub const ALLOCATOR: [ProbedFunction; 13] = [
-    allocates("malloc", "enter_malloc"),
-    allocates("calloc", "enter_calloc"),
-    allocates("realloc", "enter_realloc"),
-    allocates("reallocarray", "enter_reallocarray"),
-    allocates("memalign", "enter_memalign"),
-    allocates("aligned_alloc", "enter_memalign"),
-    allocates("posix_memalign", "enter_posix_memalign"),
-    allocates("valloc", "enter_valloc"),
-    allocates("pvalloc", "enter_valloc"),
+    allocates("malloc", Function::Malloc),
+    allocates("calloc", Function::Calloc),
+    allocates("realloc", Function::Realloc),
+    allocates("reallocarray", Function::Reallocarray),
+    allocates("memalign", Function::Memalign),
+    allocates("aligned_alloc", Function::Memalign),
+    allocates("posix_memalign", Function::PosixMemalign),
+    allocates("valloc", Function::Valloc),
+    allocates("pvalloc", Function::Valloc),
     frees("free"),
     frees("cfree"),
     frees("free_sized"),
@@ -55,6 +63,7 @@ pub const ESSENTIAL: &str = "malloc";
 pub const DYNAMIC_LINKER: [ProbedFunction; 1] = [ProbedFunction {
     name: "_dl_debug_state",
     enter: "modules_changed",
+    function: None,
     leave: None,
 }];
 
@@ -66,3 +75,6 @@ pub const TRACEPOINTS: [(&str, &str); 2] = [
 
 /// The program by which links are tested.
 pub const SELF_TEST: &str = "self_test";
+
+/// Ending of the names of programs for kernels before 5.17.
+pub const OLD: &str = "_old";

@@ -1,12 +1,14 @@
 //! Makes the links by which programs are attached.
 
 use std::{
+    collections::BTreeMap,
     ffi::CString,
     fs::File,
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
+use super::attach_points::ProgramPoints;
 use crate::sys::{bpf, perf};
 
 /// How probes are attached.
@@ -26,6 +28,21 @@ impl LinkKind {
         }
     }
 
+    /// The points of a program in groups that are attached at once: where links do not tell a
+    /// program which function it is on, each number has a program of its own.
+    pub(super) fn attached_together(self, points: ProgramPoints) -> Vec<ProgramPoints> {
+        if self == Self::Multi {
+            return vec![points];
+        }
+        let mut groups: BTreeMap<u64, ProgramPoints> = BTreeMap::new();
+        for (offset, number) in points.offsets.into_iter().zip(points.numbers) {
+            let group = groups.entry(number).or_default();
+            group.offsets.push(offset);
+            group.numbers.push(number);
+        }
+        groups.into_values().collect()
+    }
+
     /// The attach type that programs must be loaded with.
     pub(super) const fn attach_type(self) -> u32 {
         match self {
@@ -35,12 +52,13 @@ impl LinkKind {
     }
 }
 
-/// Attaches a program to `offsets` of `file` in one process.
+/// Attaches a program to points of `file` in one process. Only multi-uprobe links tell it the
+/// points' numbers.
 pub(super) fn attach(
     kind: LinkKind,
     program: &OwnedFd,
     file: &File,
-    offsets: &[u64],
+    points: &ProgramPoints,
     on_return: bool,
     pid: u32,
 ) -> io::Result<Vec<OwnedFd>> {
@@ -49,11 +67,13 @@ pub(super) fn attach(
     let program = program.as_fd();
     match kind {
         LinkKind::Multi => {
-            bpf::link_uprobes(program, &path, offsets, on_return, pid).map(|link| vec![link])
+            let ProgramPoints { offsets, numbers } = points;
+            bpf::link_uprobes(program, &path, offsets, numbers, on_return, pid)
+                .map(|link| vec![link])
         }
         LinkKind::Perf => {
             let attach = |&offset| perf::attach_uprobe(program, &path, offset, on_return, pid);
-            offsets.iter().map(attach).collect()
+            points.offsets.iter().map(attach).collect()
         }
     }
 }

@@ -10,23 +10,33 @@
 pub mod attach_points;
 mod error;
 pub mod functions;
+mod kernel_types;
 mod links;
 mod log;
+mod notices;
 mod object;
 mod privileges;
 mod self_test;
+pub mod tables;
+mod walks;
 
 use std::{collections::BTreeMap, fs::File, os::fd::OwnedFd};
 
 use aya::maps::{Array, MapData, RingBuf};
-use htrace_ebpf_common::{control::Control, counters::Counter};
+use htrace_ebpf_common::{
+    control::{Control, MAX_FRAMES},
+    counters::Counter,
+};
 
 pub use self::{
     attach_points::{AttachPoint, AttachPoints},
     error::LoadError,
     log::ProgramLog,
+    notices::{Notice, Notices},
+    tables::{Acknowledgement, TableMaps},
+    walks::Unwind,
 };
-use self::{links::LinkKind, object::Object};
+use self::{links::LinkKind, object::Object, walks::Walks};
 
 /// How the programs are to be loaded.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +47,14 @@ pub struct Settings {
     pub max_threads: u32,
     /// Distinct stacks that are remembered as sent.
     pub known_stacks: u32,
+    /// How stacks are walked.
+    pub unwind: Unwind,
+    /// Largest number of frames of a stack.
+    pub max_frames: u32,
+    /// Room for unwind tables, in words of 8 bytes.
+    pub table_words: u32,
+    /// How many threads of the target may wait for us at once; each keeps a CPU busy.
+    pub max_waiting: u64,
     /// True to let programs log what they do.
     pub log: bool,
     /// Attach with one perf event a probe, as before Linux 6.6, even where links can do more.
@@ -49,6 +67,10 @@ impl Default for Settings {
             ring_bytes: 64 << 20,
             max_threads: 32 << 10,
             known_stacks: 256 << 10,
+            unwind: Unwind::Auto,
+            max_frames: MAX_FRAMES as u32,
+            table_words: 2 << 20,
+            max_waiting: 0,
             log: false,
             perf_links: false,
         }
@@ -63,6 +85,9 @@ pub struct Programs {
     control: Array<MapData, PodControl>,
     counters: Array<MapData, u64>,
     events: Option<RingBuf<MapData>>,
+    notices: Option<Notices>,
+    tables: Option<TableMaps>,
+    acknowledgement: Acknowledgement,
     logs: bool,
     settings: Control,
 }
@@ -72,7 +97,7 @@ pub struct Programs {
 #[repr(transparent)]
 struct PodControl(Control);
 
-// SAFETY: plain integers without padding (12 bytes of u32 pairs and u64s, checked in its crate).
+// SAFETY: plain integers without padding: two u32 and u64s.
 unsafe impl aya::Pod for PodControl {}
 
 impl Programs {
@@ -82,22 +107,32 @@ impl Programs {
     /// When this binary has none, when the kernel is too old, or when it refuses: then the error
     /// says which capability is missing.
     pub fn load(settings: &Settings) -> Result<Self, LoadError> {
-        let preferred = if settings.perf_links {
+        let walks = Walks::choose(settings.unwind)?;
+        let preferred = if settings.perf_links || walks == Walks::Old {
             LinkKind::Perf
         } else {
             LinkKind::Multi
         };
-        let mut programs = Self::load_for(settings, preferred)?;
+        let mut programs = Self::load_for(settings, walks, preferred)?;
         if preferred == LinkKind::Multi && !programs.multi_links_work()? {
             tracing::debug!("no usable multi-uprobe links: one perf event a probe");
-            programs = Self::load_for(settings, LinkKind::Perf)?;
+            programs = Self::load_for(settings, walks, LinkKind::Perf)?;
         }
         Ok(programs)
     }
 
-    fn load_for(settings: &Settings, kind: LinkKind) -> Result<Self, LoadError> {
-        let mut object = Object::prepare(settings)?;
-        let programs = object.load_programs(kind.attach_type())?;
+    fn load_for(settings: &Settings, walks: Walks, kind: LinkKind) -> Result<Self, LoadError> {
+        let mut object = Object::prepare(settings, walks)?;
+        let programs = object.load_programs(kind)?;
+        let tables = match walks {
+            Walks::Tables(_) => {
+                let words = object.take_map("TABLE_WORDS")?;
+                let tables = object.take_map("TABLES")?;
+                let count = settings.table_words as usize;
+                Some(TableMaps::new(tables, &words, count)?)
+            }
+            Walks::FramePointers | Walks::Old => None,
+        };
         let mut programs = Self {
             programs,
             links: Vec::new(),
@@ -105,9 +140,15 @@ impl Programs {
             control: object.array("CONTROL")?,
             counters: object.array("COUNTERS")?,
             events: Some(object.ring_buffer("EVENTS")?),
+            notices: Some(Notices::new(object.ring_buffer("NOTICES")?)),
+            tables,
+            acknowledgement: Acknowledgement::new(&object.take_map("ACKNOWLEDGED")?)?,
             logs: settings.log,
             settings: Control {
+                max_frames: settings.max_frames,
                 wake_at: u64::from(settings.ring_bytes) / 8,
+                wait_ns: WAIT_NS,
+                max_waiting: settings.max_waiting,
                 ..Control::default()
             },
         };
@@ -120,6 +161,22 @@ impl Programs {
         self.events.take()
     }
 
+    /// What the target waits for; once.
+    pub fn take_notices(&mut self) -> Option<Notices> {
+        self.notices.take()
+    }
+
+    /// Where unwind tables go; once, and only if stacks are walked by tables.
+    pub fn take_tables(&mut self) -> Option<TableMaps> {
+        self.tables.take()
+    }
+
+    /// By what to tell the target to go on.
+    #[must_use]
+    pub fn acknowledgement(&self) -> Acknowledgement {
+        self.acknowledgement.clone()
+    }
+
     /// What programs log, if they were loaded with logging.
     ///
     /// # Errors
@@ -128,7 +185,7 @@ impl Programs {
         if !self.logs {
             return Ok(None);
         }
-        let log = ProgramLog::of_program(self.program("enter_malloc")?);
+        let log = ProgramLog::of_program(self.program("enter_free")?);
         log.map(Some)
             .map_err(|source| LoadError::system("cannot read the programs' log", source))
     }
@@ -144,11 +201,14 @@ impl Programs {
         points: &AttachPoints,
         pid: u32,
     ) -> Result<(), LoadError> {
-        for (program, on_return, offsets) in points.by_program() {
-            let fd = self.program(program)?;
-            let made = links::attach(self.kind, fd, file, &offsets, on_return, pid)
-                .map_err(|source| LoadError::attach(program, source))?;
-            self.links.extend(made);
+        for (program, on_return, points) in points.by_program() {
+            for points in self.kind.attached_together(points) {
+                let number = points.numbers.first().copied().unwrap_or(0);
+                let fd = self.program(&object::program_of(program, number, self.kind))?;
+                let made = links::attach(self.kind, fd, file, &points, on_return, pid)
+                    .map_err(|source| LoadError::attach(program, source))?;
+                self.links.extend(made);
+            }
         }
         if points.text_length > self.settings.allocator_text {
             self.settings.allocator_text = points.text_length;
@@ -210,19 +270,10 @@ impl Programs {
             })
     }
 
-    /// Stores the settings. The target's id, which the programs learn, is kept.
+    /// Stores the settings.
     fn store_control(&mut self) -> Result<(), LoadError> {
-        let known = self.control.get(&0, 0).map_err(LoadError::map)?;
-        let PodControl(Control { tgid, .. }) = known;
         self.control
-            .set(
-                0,
-                PodControl(Control {
-                    tgid,
-                    ..self.settings
-                }),
-                0,
-            )
+            .set(0, PodControl(self.settings), 0)
             .map_err(LoadError::map)
     }
 
@@ -239,3 +290,6 @@ impl Programs {
         }
     }
 }
+
+/// For how long the target waits at most until we have looked at new modules.
+const WAIT_NS: u64 = 100_000_000;

@@ -1,7 +1,7 @@
 //! Prepares the embedded BPF object: makes its maps, relocates its code, loads its programs.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet, btree_map::Entry},
     fs, io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
 };
@@ -12,7 +12,7 @@ use aya::{
 };
 use aya_obj::{EbpfSectionKind, Function, Program, ProgramSection, maps::Map as MapDefinition};
 
-use super::{LoadError, Settings};
+use super::{LoadError, Settings, functions, links::LinkKind, walks::Walks};
 use crate::sys::bpf;
 
 /// The object that the build has left; empty if there was none.
@@ -34,18 +34,26 @@ pub(super) struct Object {
     definitions: HashMap<String, MapDefinition>,
     maps: HashMap<String, MapData>,
     btf: Option<OwnedFd>,
+    /// True for the programs of kernels before 5.17.
+    old: bool,
 }
 
 impl Object {
-    /// Parses the object and makes its maps.
-    pub(super) fn prepare(settings: &Settings) -> Result<Self, LoadError> {
+    /// Parses the object and makes its maps, for walks by `walks`.
+    pub(super) fn prepare(settings: &Settings, walks: Walks) -> Result<Self, LoadError> {
         if OBJECT.is_empty() {
             return Err(LoadError::NoObject);
         }
         let mut object = aya_obj::Object::parse(OBJECT).map_err(unusable)?;
         let level = [if settings.log { LOG_ALL } else { LOG_NONE }];
+        let (by_tables, fields) = walks.constants();
+        let constants = [
+            (aya_log::LEVEL, (&level[..], false)),
+            ("BY_TABLES", (&by_tables[..], true)),
+            ("KERNEL_LAYOUT", (&fields[..], true)),
+        ];
         object
-            .patch_map_data(HashMap::from([(aya_log::LEVEL, (&level[..], false))]))
+            .patch_map_data(HashMap::from(constants))
             .map_err(unusable)?;
         let btf = load_btf(&mut object)?;
         let mut definitions: HashMap<_, _> = object.maps.drain().collect();
@@ -59,22 +67,52 @@ impl Object {
             definitions,
             maps,
             btf,
+            old: matches!(walks, Walks::Old),
         };
         prepared.relocate()?;
         Ok(prepared)
     }
 
-    /// Loads all programs, uprobe programs with the given attach type.
+    /// Loads all programs for links of one kind. A program that serves several functions is
+    /// loaded once for each, under [`program_of`] its number, where links do not tell it which.
     pub(super) fn load_programs(
         &mut self,
-        uprobe_attach_type: u32,
+        links: LinkKind,
     ) -> Result<BTreeMap<String, OwnedFd>, LoadError> {
-        let programs = &self.object.programs;
-        let load = |(name, program): (&String, &Program)| {
-            let fd = self.load_program(name, program, uprobe_attach_type)?;
-            Ok((name.clone(), fd))
-        };
-        programs.iter().map(load).collect()
+        let mut loaded = BTreeMap::new();
+        for (own_name, program) in &self.object.programs {
+            let Some(name) = self.name_if_wanted(own_name) else {
+                continue;
+            };
+            let copies: Vec<Option<u64>> = match links {
+                LinkKind::Perf if name == functions::ENTER => {
+                    let numbers = functions::ALLOCATOR
+                        .iter()
+                        .filter_map(|probed| probed.function);
+                    numbers.map(|function| Some(function.number())).collect()
+                }
+                _ => vec![None],
+            };
+            for number in copies {
+                let key = program_of(name, number.unwrap_or(0), links);
+                if let Entry::Vacant(vacant) = loaded.entry(key) {
+                    vacant.insert(self.load_program(name, program, links.attach_type(), number)?);
+                }
+            }
+        }
+        Ok(loaded)
+    }
+
+    /// The name by which a program is known, if it is one for this kernel.
+    fn name_if_wanted<'a>(&self, name: &'a str) -> Option<&'a str> {
+        match name.strip_suffix(functions::OLD) {
+            Some(stem) => self.old.then_some(stem),
+            None => {
+                let old = format!("{name}{}", functions::OLD);
+                let superseded = self.old && self.object.programs.contains_key(&old);
+                (!superseded).then_some(name)
+            }
+        }
     }
 
     /// An array map.
@@ -88,7 +126,8 @@ impl Object {
         RingBuf::try_from(Map::RingBuf(self.take_map(name)?)).map_err(LoadError::map)
     }
 
-    fn take_map(&mut self, name: &str) -> Result<MapData, LoadError> {
+    /// A map that aya has no type for, or that is used otherwise.
+    pub(super) fn take_map(&mut self, name: &str) -> Result<MapData, LoadError> {
         self.maps
             .remove(name)
             .ok_or_else(|| LoadError::MissingPart {
@@ -116,6 +155,7 @@ impl Object {
         name: &str,
         program: &Program,
         uprobe_attach_type: u32,
+        number: Option<u64>,
     ) -> Result<OwnedFd, LoadError> {
         let missing = || LoadError::MissingPart {
             name: name.to_owned(),
@@ -137,7 +177,7 @@ impl Object {
             name,
             program_type,
             expected_attach_type,
-            instructions: &instruction_bytes(function),
+            instructions: &instruction_bytes(function, number),
             license: &program.license,
             btf: self.btf.as_ref().map(|fd| bpf::ProgramBtf {
                 fd: fd.as_fd(),
@@ -155,6 +195,7 @@ fn configure(name: &str, definition: &mut MapDefinition, settings: &Settings) {
         "EVENTS" => definition.set_max_entries(settings.ring_bytes),
         "THREADS" => definition.set_max_entries(settings.max_threads),
         "KNOWN_STACKS" => definition.set_max_entries(settings.known_stacks),
+        "TABLE_WORDS" => definition.set_max_entries(settings.table_words),
         _ => {}
     }
     // Elements made on demand are safe in all program types since 6.1; before, the kernel warns.
@@ -162,7 +203,7 @@ fn configure(name: &str, definition: &mut MapDefinition, settings: &Settings) {
         && legacy.def.map_flags & NO_PREALLOC != 0
         && kernel_version() < (6, 1)
     {
-        const THREADS_THEN: u32 = 4096;
+        const THREADS_THEN: u32 = 2048;
         legacy.def.map_flags &= !NO_PREALLOC;
         legacy.def.max_entries = legacy.def.max_entries.min(THREADS_THEN);
     }
@@ -240,23 +281,38 @@ fn explain(load: &bpf::ProgramLoad<'_>, error: io::Error) -> LoadError {
     }
 }
 
-fn instruction_bytes(function: &Function) -> Vec<u8> {
+/// The code of a function. With a `number`, the program does not ask for the cookie of its link
+/// but finds the number in place of it.
+fn instruction_bytes(function: &Function, number: Option<u64>) -> Vec<u8> {
     let encode = |instruction: &aya_obj::generated::bpf_insn| {
-        let [imm0, imm1, imm2, imm3] = instruction.imm.to_ne_bytes();
-        let [off0, off1] = instruction.off.to_ne_bytes();
         let registers = instruction.dst_reg() | instruction.src_reg() << 4;
-        [
-            instruction.code,
-            registers,
-            off0,
-            off1,
-            imm0,
-            imm1,
-            imm2,
-            imm3,
-        ]
+        let (code, registers, imm) = match number.and_then(|number| i32::try_from(number).ok()) {
+            Some(number) if asks_for_cookie(instruction) => (MOVE_IMMEDIATE, 0, number),
+            _ => (instruction.code, registers, instruction.imm),
+        };
+        let [imm0, imm1, imm2, imm3] = imm.to_ne_bytes();
+        let [off0, off1] = instruction.off.to_ne_bytes();
+        [code, registers, off0, off1, imm0, imm1, imm2, imm3]
     };
     function.instructions.iter().flat_map(encode).collect()
+}
+
+/// `BPF_ALU64 | BPF_MOV | BPF_K`; register 0 is a helper's result.
+const MOVE_IMMEDIATE: u8 = 0xb7;
+
+/// True for a call of `bpf_get_attach_cookie`.
+fn asks_for_cookie(instruction: &aya_obj::generated::bpf_insn) -> bool {
+    const CALL: u8 = 0x85;
+    const ATTACH_COOKIE: i32 = 174;
+    instruction.code == CALL && instruction.src_reg() == 0 && instruction.imm == ATTACH_COOKIE
+}
+
+/// The name of the program that serves the function of that number.
+pub(super) fn program_of(name: &str, number: u64, links: LinkKind) -> String {
+    match (links, number) {
+        (LinkKind::Multi, _) | (_, 0) => name.to_owned(),
+        (LinkKind::Perf, number) => format!("{name} {number}"),
+    }
 }
 
 fn debug_records(function: &Function) -> (Vec<u8>, Vec<u8>) {
@@ -267,7 +323,7 @@ fn debug_records(function: &Function) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// Release of the running kernel, as `uname -r` prints it.
-fn kernel_release() -> String {
+pub(super) fn kernel_release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease")
         .unwrap_or_default()
         .trim()
@@ -275,7 +331,7 @@ fn kernel_release() -> String {
 }
 
 /// Major and minor version of the running kernel.
-fn kernel_version() -> (u32, u32) {
+pub(super) fn kernel_version() -> (u32, u32) {
     parse_version(&kernel_release())
 }
 

@@ -8,7 +8,10 @@ use std::{
     thread,
 };
 
-use super::links::{self, LinkKind};
+use super::{
+    attach_points::ProgramPoints,
+    links::{self, LinkKind},
+};
 
 /// The function to be probed. It must stay a function of its own.
 #[inline(never)]
@@ -27,7 +30,11 @@ pub(super) fn hit_from_another_thread(program: &OwnedFd) -> io::Result<()> {
         .ok_or_else(|| io::Error::other("own code is not in own maps"))?;
     let executable = File::open("/proc/self/exe")?;
     let pid = std::process::id();
-    let _link = links::attach(LinkKind::Multi, program, &executable, &[offset], false, pid)?;
+    let points = ProgramPoints {
+        offsets: vec![offset],
+        numbers: vec![0],
+    };
+    let _link = links::attach(LinkKind::Multi, program, &executable, &points, false, pid)?;
     thread::spawn(|| black_box(probed)(1))
         .join()
         .map_err(|_| io::Error::other("thread died"))?;

@@ -114,8 +114,8 @@ impl<W: Write, N: Names> Converter<W, N> {
                     self.allocate(new, size, stack)?;
                 }
             }
-            Event::ModulesChanged => {}
-            Event::Exec => self.forget_heap()?,
+            Event::ModulesChanged { .. } | Event::TableWanted { .. } => {}
+            Event::Exec { .. } => self.forget_heap()?,
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ mod progress;
 mod recorder;
 mod subject;
 mod summary;
+mod unwinding;
 
 use std::{
     fs,
@@ -34,11 +35,13 @@ use self::{
     recorder::{Recorder, RecorderInput},
     subject::Subject,
     summary::{Closing, Losses},
+    unwinding::Unwinding,
 };
 use crate::{
     drain::{Drain, Input},
     loader::Programs,
     modules::Module,
+    unwind::{Snapshots, Worker},
 };
 
 /// Exit status when the target did well and the recording did not.
@@ -53,15 +56,19 @@ const QUEUED_BATCHES: usize = 16;
 /// When nothing, or not all, could be recorded. What the target does is never an error.
 pub async fn record(options: Options) -> anyhow::Result<u8> {
     let signals = control::Signals::take_over().context("cannot take over signals")?;
-    let mut programs = Programs::load(&options.settings)?;
     let mut subject = Subject::prepare(&options, signals.inherited_mask())?;
+    let unwinding = Unwinding::prepare(&subject, &options);
+    let mut programs = Programs::load(&unwinding.settings(&options.settings))?;
     let mut allocators = Allocators::default();
     allocators.attach_all(&mut programs, &subject)?;
     programs.attach_tracepoints()?;
     subject.require_allocator(&allocators)?;
 
     let output = output::create(options.output.as_deref(), &subject.output_context())?;
-    let (pipeline, mut modules_seen) = Pipeline::start(&mut programs, &subject, output)?;
+    let snapshots = Arc::new(Snapshots::default());
+    let worker = unwinding.start(&mut programs, &subject, Arc::clone(&snapshots))?;
+    let (pipeline, mut modules_seen) =
+        Pipeline::start(&mut programs, &subject, output, snapshots, worker)?;
     programs.start()?;
     if let Err(error) = subject.resume() {
         programs.stop()?;
@@ -106,6 +113,7 @@ pub async fn record(options: Options) -> anyhow::Result<u8> {
 struct Pipeline {
     drain: Drain,
     recorder: Recorder,
+    lookout: Worker,
     path: PathBuf,
 }
 
@@ -116,6 +124,8 @@ impl Pipeline {
         programs: &mut Programs,
         subject: &Subject,
         output: Output,
+        snapshots: Arc<Snapshots>,
+        lookout: Worker,
     ) -> anyhow::Result<(Self, ModulesSeen)> {
         let (new_modules, modules_seen) = tokio_mpsc::unbounded_channel();
         let (batches, batch_receiver) = std_mpsc::sync_channel(QUEUED_BATCHES);
@@ -132,12 +142,14 @@ impl Pipeline {
             events,
             pid: subject.pid(),
             waits_for_program: subject.is_launched(),
+            noted_mappings: Box::new(move |stamp| snapshots.take(stamp)),
             batches,
         })?;
         Ok((
             Self {
                 drain,
                 recorder,
+                lookout,
                 path: output.path,
             },
             modules_seen,
@@ -147,6 +159,7 @@ impl Pipeline {
     /// Completes the file, and returns what there is to say about it.
     fn finish(self, closing: Closing) -> anyhow::Result<String> {
         let drained = self.drain.finish();
+        self.lookout.finish();
         // When the recorder has failed, the drain has failed because of that.
         let totals = self.recorder.finish(closing.clone())?;
         drained?;

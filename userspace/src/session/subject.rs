@@ -157,7 +157,7 @@ impl Subject {
     }
 
     /// Its modules as of now. A program that has yet to start has none.
-    fn module_table(&self) -> ModuleTable {
+    pub(super) fn module_table(&self) -> ModuleTable {
         let opener: Arc<dyn ModuleOpener> = self.opener.clone();
         match self.is_launched() {
             true => names::no_modules(opener),

@@ -185,8 +185,9 @@ struct UprobeMultiAttr {
 
 /// Attaches a program to functions of a file in one process: Linux 6.6.
 ///
-/// `offsets` are bytes from the start of the file; `on_return` attaches to returns instead of
-/// entries; `pid` is the process in our pid namespace.
+/// `offsets` are bytes from the start of the file, each with a cookie of its own, which the program
+/// can ask for; `on_return` attaches to returns instead of entries; `pid` is the process in our pid
+/// namespace.
 ///
 /// # Errors
 /// What the kernel returns.
@@ -194,9 +195,13 @@ pub fn link_uprobes(
     program: BorrowedFd<'_>,
     path: &CStr,
     offsets: &[u64],
+    cookies: &[u64],
     on_return: bool,
     pid: u32,
 ) -> io::Result<OwnedFd> {
+    if offsets.len() != cookies.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
     let attr = UprobeMultiAttr {
         prog_fd: raw(program),
         target_fd: 0,
@@ -205,7 +210,7 @@ pub fn link_uprobes(
         path: path.as_ptr() as u64,
         offsets: offsets.as_ptr() as u64,
         ref_ctr_offsets: 0,
-        cookies: 0,
+        cookies: cookies.as_ptr() as u64,
         count: count(offsets.len())?,
         uprobe_flags: if on_return {
             FLAG_UPROBE_MULTI_RETURN
@@ -215,7 +220,7 @@ pub fn link_uprobes(
         pid,
         padding: 0,
     };
-    // SAFETY: path and offsets outlive the call, the number of offsets is theirs.
+    // SAFETY: path, offsets and cookies outlive the call, and there are as many of both as said.
     unsafe { open_fd(BPF_LINK_CREATE, &attr) }
 }
 

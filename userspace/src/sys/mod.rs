@@ -6,3 +6,4 @@
 pub mod bpf;
 pub mod perf;
 pub mod readiness;
+pub mod shared_words;

@@ -254,7 +254,7 @@ fn exec_frees_the_whole_heap() {
     let mut recording = Recording::new();
     recording.allocate(0xa0, 10);
     recording.allocate(0xb0, 20);
-    recording.event(1, Event::Exec);
+    recording.event(1, Event::Exec { stamp: 0 });
     let (lines, totals) = recording.finish();
     assert_eq!(lines.events.len(), 4);
     assert_eq!((totals.live_blocks, totals.live_bytes), (0, 0));

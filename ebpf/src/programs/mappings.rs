@@ -1,0 +1,124 @@
+//! What is mapped at an address of the current process: looked up in the kernel's own structures,
+//! so that there is no second table of mappings that could be behind.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::{bpf_probe_read_kernel, generated};
+use htrace_ebpf::Kernel;
+use htrace_ebpf_common::{counters::Counter, tables::FileKey};
+
+use crate::{constants as at, kernel::BpfKernel};
+
+/// Flag of `vm_area_struct.vm_flags`: `include/linux/mm.h`.
+const VM_EXEC: u64 = 4;
+/// `vm_pgoff` counts pages of this many bytes, as a power of two.
+const PAGE_SHIFT: u32 = 12;
+/// `EBUSY`: the lock of the mappings is held by somebody who changes them.
+const LOCKED: i64 = -16;
+/// `MKDEV` makes a device number of 12 and 20 bits.
+const DEVICE_MASK: u64 = u32::MAX as u64;
+
+/// A mapping.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Mapping {
+    start: u64,
+    pages_offset: u64,
+    flags: u64,
+    /// Zeros for memory without a file.
+    pub(crate) file: FileKey,
+}
+
+/// Why there is no mapping.
+pub(crate) enum NoMapping {
+    /// Nothing is mapped there.
+    Unmapped,
+    /// It could not be looked up.
+    Locked,
+}
+
+impl Mapping {
+    /// What is mapped at `address`.
+    #[inline(always)]
+    pub(crate) fn at(address: u64) -> Result<Self, NoMapping> {
+        let mut mapping = Self {
+            start: 0,
+            pages_offset: 0,
+            flags: 0,
+            file: FileKey {
+                device: 0,
+                inode: 0,
+            },
+        };
+        let mut result = find(address, &mut mapping);
+        if result == LOCKED {
+            // The holder may be done by now.
+            BpfKernel.count(Counter::MappingsLocked);
+            result = find(address, &mut mapping);
+        }
+        match result {
+            0 => Ok(mapping),
+            LOCKED => Err(NoMapping::Locked),
+            _ => Err(NoMapping::Unmapped),
+        }
+    }
+
+    /// True if what is mapped is code.
+    #[inline(always)]
+    pub(crate) fn is_code(&self) -> bool {
+        self.flags & VM_EXEC != 0
+    }
+
+    /// True for memory without a file.
+    #[inline(always)]
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.file.inode == 0
+    }
+
+    /// Offset in the file of the byte that is mapped at `address`.
+    #[inline(always)]
+    pub(crate) fn file_offset(&self, address: u64) -> u64 {
+        let start = self.pages_offset << PAGE_SHIFT;
+        start.wrapping_add(address.wrapping_sub(self.start))
+    }
+}
+
+fn find(address: u64, mapping: &mut Mapping) -> i64 {
+    // SAFETY: the callback has the signature that the helper calls, and the mapping outlives the
+    // call.
+    unsafe {
+        generated::bpf_find_vma(
+            generated::bpf_get_current_task_btf(),
+            address,
+            copy_mapping as *mut c_void,
+            (&raw mut *mapping).cast(),
+            0,
+        )
+    }
+}
+
+/// Called with the mapping while it is locked.
+#[inline(never)]
+unsafe extern "C" fn copy_mapping(_task: *mut c_void, vma: *const u8, to: *mut Mapping) -> i64 {
+    // SAFETY: the mapping that `find` has passed.
+    let to = unsafe { &mut *to };
+    let vma = vma as u64;
+    to.start = word(vma + at::vma_start());
+    to.pages_offset = word(vma + at::vma_pgoff());
+    to.flags = word(vma + at::vma_flags());
+    let file = word(vma + at::vma_file());
+    if file != 0 {
+        let inode = word(file.wrapping_add(at::file_inode()));
+        let super_block = word(inode.wrapping_add(at::inode_super_block()));
+        to.file.inode = word(inode.wrapping_add(at::inode_number()));
+        to.file.device = word(super_block.wrapping_add(at::super_block_device())) & DEVICE_MASK;
+    }
+    0
+}
+
+/// A word of the kernel's memory; 0 where there is none.
+#[inline(always)]
+pub(crate) fn word(address: u64) -> u64 {
+    // SAFETY: the helper reads any address and fails where there is nothing to read.
+    unsafe { bpf_probe_read_kernel(address as *const u64) }.unwrap_or(0)
+}

@@ -1,0 +1,162 @@
+//! Lets the target wait until the recorder has looked at new modules.
+//!
+//! The wait is a loop inside the program that ends when the recorder has done its part, or at a
+//! bound of time. So nothing can leave the target stopped, whatever becomes of the recorder, and
+//! nobody sees signals. Each waiting thread keeps a CPU busy, so at most
+//! [`Control::max_waiting`](htrace_ebpf_common::control::Control) may wait at once.
+
+use core::ffi::c_void;
+
+use aya_ebpf::{
+    bindings::BPF_ANY,
+    helpers::{bpf_ktime_get_ns, generated},
+    macros::map,
+    maps::{Array, LruHashMap},
+};
+use htrace_ebpf::Kernel;
+use htrace_ebpf_common::{
+    counters::Counter,
+    tables::FileKey,
+    wire::{Kind, TableWantedRecord},
+};
+
+use crate::{
+    kernel::{BPF_F_MMAPABLE, BpfKernel, add, submit_notice},
+    rules,
+};
+
+/// Stamp of the last notice that the recorder has dealt with. The recorder writes it.
+#[map]
+static ACKNOWLEDGED: Array<u64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+/// When the recorder was asked for a table, by file.
+#[map]
+static ASKED: LruHashMap<FileKey, u64> = LruHashMap::with_max_entries(1024, 0);
+
+/// Number of threads that wait.
+#[map]
+static WAITING: Array<u64> = Array::with_max_entries(1, 0);
+
+/// The kernel does not loop more often (`BPF_MAX_LOOPS`).
+const MAX_LOOPS: u32 = 1 << 23;
+
+/// What is waited for.
+#[repr(C)]
+struct Wait {
+    /// A table, unless 0.
+    file: FileKey,
+    /// Or else the acknowledgement of this stamp.
+    stamp: u64,
+    deadline: u64,
+    done: u64,
+}
+
+/// Asks for the table of a file, once, and waits for it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn for_table(device: u64, inode: u64, address: u64) -> u64 {
+    let file = FileKey { device, inode };
+    let asked = match ASKED.get_ptr(file) {
+        // SAFETY: elements are not changed, and outlive the program's run.
+        Some(asked) => unsafe { *asked },
+        None => ask(file, address),
+    };
+    wait(Wait {
+        file,
+        stamp: 0,
+        deadline: deadline(asked),
+        done: 0,
+    })
+}
+
+/// Waits for the acknowledgement of a notice.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn for_acknowledgement(stamp: u64) -> u64 {
+    let file = FileKey {
+        device: 0,
+        inode: 0,
+    };
+    wait(Wait {
+        file,
+        stamp,
+        deadline: deadline(stamp),
+        done: 0,
+    })
+}
+
+/// Sends for a table, and returns the time.
+#[inline(always)]
+fn ask(file: FileKey, address: u64) -> u64 {
+    let asked = now();
+    // When it is not remembered the recorder is asked again.
+    let _asked_again = ASKED.insert(file, asked, BPF_ANY.into());
+    let header = BpfKernel.header(Kind::TableWanted, 0);
+    if !submit_notice(TableWantedRecord {
+        header,
+        file,
+        address,
+    }) {
+        BpfKernel.count(Counter::ModulesRingFull);
+    }
+    asked
+}
+
+#[inline(always)]
+fn wait(mut wait: Wait) -> u64 {
+    if wait.deadline <= now() {
+        return 0;
+    }
+    let Some(waiting) = WAITING.get_ptr_mut(0) else {
+        return 0;
+    };
+    // SAFETY: the element lives as long as the map; volatile, because other threads write to it.
+    if unsafe { waiting.read_volatile() } >= BpfKernel.control().max_waiting {
+        BpfKernel.count(Counter::WaitRefused);
+        return 0;
+    }
+    add(waiting, 1);
+    // SAFETY: the callback has the signature that the helper calls, and the context outlives it.
+    unsafe {
+        generated::bpf_loop(MAX_LOOPS, look as *mut c_void, (&raw mut wait).cast(), 0);
+    }
+    add(waiting, u64::MAX);
+    BpfKernel.count(match wait.done {
+        0 => Counter::WaitTooLong,
+        _ => Counter::Waits,
+    });
+    wait.done
+}
+
+/// Returns 1 when the wait is over.
+#[inline(never)]
+unsafe extern "C" fn look(_iteration: u64, wait: *mut Wait) -> i64 {
+    // SAFETY: the context that `wait` has passed.
+    let wait = unsafe { &mut *wait };
+    let done = match wait.stamp {
+        0 => rules::known_table(&wait.file).is_some(),
+        stamp => acknowledged() >= stamp,
+    };
+    wait.done = done as u64;
+    (done || now() >= wait.deadline) as i64
+}
+
+#[inline(always)]
+fn acknowledged() -> u64 {
+    let Some(stamp) = ACKNOWLEDGED.get_ptr(0) else {
+        return u64::MAX;
+    };
+    // SAFETY: the element lives as long as the map; volatile, because the recorder writes to it.
+    unsafe { stamp.read_volatile() }
+}
+
+#[inline(always)]
+fn deadline(from: u64) -> u64 {
+    from.saturating_add(BpfKernel.control().wait_ns)
+}
+
+#[inline(always)]
+pub(crate) fn now() -> u64 {
+    // SAFETY: a helper without arguments.
+    unsafe { bpf_ktime_get_ns() }
+}

@@ -107,7 +107,7 @@ impl Thread {
     pub fn innermost(&self) -> Option<&Pending> {
         match self.depth as usize {
             0 => None,
-            depth => Some(&self.pending[(depth - 1) % MAX_PENDING]),
+            depth => Some(&self.pending[masked(depth - 1)]),
         }
     }
 
@@ -120,7 +120,7 @@ impl Thread {
             Some(index) => index,
             None => depth.min(MAX_PENDING - 1),
         };
-        self.pending[kept % MAX_PENDING] = pending;
+        self.pending[masked(kept)] = pending;
         self.depth = kept as u32 + 1;
         kept < depth
     }
@@ -129,14 +129,14 @@ impl Thread {
     pub fn take(&mut self, slot: u64) -> Option<Pending> {
         let index = self.find(slot)?;
         self.depth = index as u32;
-        Some(self.pending[index % MAX_PENDING])
+        Some(self.pending[masked(index)])
     }
 
     /// True if a call of `function` is pending whose return address stands at `slot`.
     #[must_use]
     pub fn holds(&self, slot: u64, function: Function) -> bool {
         self.find(slot)
-            .is_some_and(|index| self.pending[index % MAX_PENDING].is(function))
+            .is_some_and(|index| self.pending[masked(index)].is(function))
     }
 
     /// True if the next call finds no room, unless it uses a slot that is known.
@@ -152,7 +152,7 @@ impl Thread {
         let mut kept = 0;
         for index in 0..MAX_PENDING {
             if index < depth && is_live(&self.pending[index]) {
-                self.pending[kept % MAX_PENDING] = self.pending[index];
+                self.pending[masked(kept)] = self.pending[index];
                 kept += 1;
             }
         }
@@ -165,6 +165,13 @@ impl Thread {
         let depth = self.depth as usize;
         (0..MAX_PENDING).find(|&index| index < depth && self.pending[index].slot == slot)
     }
+}
+
+/// An index that the verifier can bound. The compiler would leave the mask out where it can prove
+/// by branches that the index is small enough; verifiers before Linux 6.3 lose such proofs when a
+/// register is spilled.
+fn masked(index: usize) -> usize {
+    core::hint::black_box(index) % MAX_PENDING
 }
 
 #[cfg(test)]

@@ -271,8 +271,10 @@ fn explain(load: &bpf::ProgramLoad<'_>, error: io::Error) -> LoadError {
     let mut log = vec![0; LOG_BYTES];
     // It fails as before; only the log is wanted.
     let _same_error = bpf::load_program(load, &mut log);
-    let text = String::from_utf8_lossy(&log);
-    let lines: Vec<&str> = text.trim_end_matches('\0').lines().collect();
+    // The verifier leaves behind the end what it has taken back.
+    let text = log.split(|byte| *byte == 0).next().unwrap_or_default();
+    let text = String::from_utf8_lossy(text);
+    let lines: Vec<&str> = text.lines().collect();
     let tail = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
     LoadError::Verifier {
         program: load.name.to_owned(),

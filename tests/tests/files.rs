@@ -122,18 +122,12 @@ fn the_file_is_complete_by_the_formats_own_rules() {
 fn a_file_that_cannot_be_read_is_an_error() {
     let scratch = Scratch::new();
     std::fs::write(scratch.join("text.zst"), "not zstd").expect("write a file");
-    // A damaged file is reported on as far as it goes, with a status of its own.
-    for (name, status) in [("missing.zst", 1), ("text.zst", 3)] {
+    for name in ["missing.zst", "text.zst"] {
         let ended = run(
             Command::new(binary()).arg("report").arg(scratch.join(name)),
             b"",
         );
-        assert_eq!(
-            ended.status.code(),
-            Some(status),
-            "{name}:\n{}",
-            ended.stderr
-        );
+        assert_eq!(ended.status.code(), Some(1), "{name}:\n{}", ended.stderr);
         assert!(ended.stderr.contains(name), "{}", ended.stderr);
     }
 }

@@ -31,6 +31,14 @@ pub struct Cli {
 pub enum Command {
     /// Report on a trace file: who allocates most, what is live at the peak, what leaks.
     Report(crate::commands::report::Args),
+    /// Compare two trace files: what appeared, vanished, grew and shrank.
+    Diff(crate::commands::diff::Args),
+    /// Draw a flame graph of a trace file as SVG.
+    Flamegraph(crate::commands::flamegraph::Args),
+    /// Tell whether a trace file is whole, and what is odd about it.
+    Check(crate::commands::check::Args),
+    /// Give names to the addresses of a raw heaptrack file.
+    Interpret(crate::commands::interpret::Args),
 }
 
 /// How to record.

@@ -1,6 +1,6 @@
 //! The command `htrace-bpf`.
 
-use std::{io::IsTerminal, process::ExitCode};
+use std::{ffi::OsString, io::IsTerminal, process::ExitCode};
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
 use htrace_bpf::{
@@ -10,10 +10,20 @@ use htrace_bpf::{
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
+    let mut words = std::env::args_os();
+    let name = words.next().unwrap_or_default();
+    if let Some(version) = commands::report::compat_of_program(&name) {
+        let words: Vec<OsString> = words.collect();
+        return finish(commands::report::run_as_heaptrack_print(version, &words));
+    }
     let cli = Cli::parse();
     start_logging(&cli);
     match cli.command {
         Some(Command::Report(args)) => finish(commands::report::run(args)),
+        Some(Command::Diff(args)) => finish(commands::diff::run(args)),
+        Some(Command::Flamegraph(args)) => finish(commands::flamegraph::run(args)),
+        Some(Command::Check(args)) => finish(commands::check::run(args)),
+        Some(Command::Interpret(args)) => finish(commands::interpret::run(args)),
         None if cli.record.pid.is_none() && cli.record.program.is_empty() => Cli::command()
             .error(
                 ErrorKind::MissingRequiredArgument,

@@ -104,7 +104,10 @@ pub(super) fn suites(workspace: &Workspace, strict: bool) -> Vec<Check> {
     units.args(["--workspace", "--exclude", "htrace-tests"]);
     let mut whole = cargo_in(workspace, &test);
     whole
-        .args(["--package", "htrace-tests"])
+        .args(["--package", "htrace-tests", "--"])
+        // A target that loads a module keeps a CPU while its recorder looks at it. Several at
+        // once would leave a small machine no CPU for the recorders.
+        .arg("--test-threads=1")
         .env("HTRACE_BPF_BIN", workspace.binary(true));
     if !is_root() && find_program("sudo").is_some() {
         // Built as the user, run as root.

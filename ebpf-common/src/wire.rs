@@ -54,7 +54,7 @@ pub enum Outcome {
 }
 
 /// Why a stack ends where it does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum StackEnd {
     /// The outermost frame was reached.

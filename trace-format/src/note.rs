@@ -9,7 +9,7 @@
 //! | `attached 1234` | recorded by attaching to the process 1234 |
 //! | `started 1700000000000` | wall-clock start of the recording, milliseconds since 1970 |
 //! | `lost ring-full 17` | 17 events were lost for that reason |
-//! | `stack-end no-unwind-data 5` | 5 distinct stacks end early for that reason |
+//! | `stack-end no-unwind-data 5` | the stacks of 5 allocations end for that reason |
 //! | `exit code 3`, `exit signal 9`, `exit detached` | how the target ended |
 //! | `complete` | the recording was finished in order; always the last line |
 //!
@@ -36,11 +36,11 @@ pub enum Note<'a> {
         /// How many.
         count: u64,
     },
-    /// Stacks that end before the process's first function, by reason.
+    /// Why stacks end where they do; `complete` for those that reach the outermost frame.
     StackEnd {
         /// Why.
         reason: &'a str,
-        /// How many distinct stacks.
+        /// How many allocations have such a stack.
         count: u64,
     },
     /// How the target ended.

@@ -7,7 +7,11 @@
 //! order of events, except that both halves of a realloc stand together where it ends; time
 //! stamps do not go back.
 
-use std::io::{self, Write};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+    sync::Arc,
+};
 
 use htrace_ebpf_common::wire::{Event, Frames, Outcome, Record, StackEnd};
 use htrace_trace_format::{Frame, IpIndex, StringIndex, TraceIndex, TraceWriter};
@@ -28,6 +32,12 @@ const OLDEST_TICKS: u16 = 30_000;
 /// A stack as it was sent, and the trace that it stands for while the modules do not change.
 struct Stack {
     frames: Box<[u64]>,
+    /// Why it ends where it does.
+    end: StackEnd,
+    /// Allocations with it.
+    events: u64,
+    /// Module of its outermost frame; empty unless it was cut.
+    cut_in: Arc<str>,
     trace: TraceIndex,
     /// Number of the module change after which `trace` was made.
     as_of: u64,
@@ -45,7 +55,6 @@ pub(super) struct Converter<W: Write, N> {
     start: u64,
     stamped: Option<u64>,
     sampled: Option<u64>,
-    ends: FxHashMap<StackEnd, u64>,
     malformed: u64,
 }
 
@@ -65,8 +74,10 @@ pub(super) struct Totals {
     pub live_blocks: u64,
     /// Their bytes.
     pub live_bytes: u64,
-    /// Distinct stacks by the reason of their end.
-    pub stack_ends: Vec<(StackEnd, u64)>,
+    /// Allocations by the reason of their stacks' ends.
+    pub stack_ends: BTreeMap<StackEnd, u64>,
+    /// Allocations whose stacks were cut, by reason and module of the outermost frame.
+    pub cut_stacks: BTreeMap<(StackEnd, Arc<str>), u64>,
     /// Records that could not be decoded.
     pub malformed: u64,
 }
@@ -85,7 +96,6 @@ impl<W: Write, N: Names> Converter<W, N> {
             start,
             stamped: None,
             sampled: None,
-            ends: FxHashMap::default(),
             malformed: 0,
         }
     }
@@ -157,17 +167,21 @@ impl<W: Write, N: Names> Converter<W, N> {
 
     /// Totals so far.
     pub(super) fn totals(&self) -> Totals {
-        let mut stack_ends: Vec<_> = self
-            .ends
-            .iter()
-            .map(|(end, count)| (*end, *count))
-            .collect();
-        stack_ends.sort_by_key(|(end, _)| *end as u8);
+        let mut stack_ends = BTreeMap::new();
+        let mut cut_stacks = BTreeMap::new();
+        for stack in self.stacks.values().filter(|stack| stack.events > 0) {
+            *stack_ends.entry(stack.end).or_default() += stack.events;
+            if stack.end != StackEnd::Complete {
+                let cut = (stack.end, Arc::clone(&stack.cut_in));
+                *cut_stacks.entry(cut).or_default() += stack.events;
+            }
+        }
         Totals {
             counts: self.blocks.counts,
             live_blocks: self.blocks.live() as u64,
             live_bytes: self.sizes.live,
             stack_ends,
+            cut_stacks,
             malformed: self.malformed,
         }
     }
@@ -188,11 +202,15 @@ impl<W: Write, N: Names> Converter<W, N> {
     }
 
     fn stack(&mut self, id: u64, end: StackEnd, frames: Frames<'_>) {
-        *self.ends.entry(end).or_default() += 1;
-        let frames = frames.iter().collect();
-        // Made when it is used: only then the modules are known to be those of the stack.
+        // A stack is sent again when the programs have forgotten it.
+        let events = self.stacks.get(&id).map_or(0, |stack| stack.events);
+        // The trace is made when it is used: only then the modules are known to be those of the
+        // stack.
         let stack = Stack {
-            frames,
+            frames: frames.iter().collect(),
+            end,
+            events,
+            cut_in: Arc::default(),
             trace: TraceIndex::NONE,
             as_of: u64::MAX,
         };
@@ -246,23 +264,58 @@ impl<W: Write, N: Names> Converter<W, N> {
 
     /// The trace of a stack under the modules of now.
     fn trace(&mut self, id: u64) -> io::Result<TraceIndex> {
-        let Some(stack) = self.stacks.get(&id) else {
+        let Some(stack) = self.stacks.get_mut(&id) else {
             return Ok(TraceIndex::NONE);
         };
+        stack.events += 1;
         if stack.as_of == self.module_changes {
             return Ok(stack.trace);
         }
-        let frames = stack.frames.clone();
+        let (frames, end) = (stack.frames.clone(), stack.end);
         let mut trace = TraceIndex::NONE;
+        let mut cut_in = Arc::default();
+        if end != StackEnd::Complete {
+            let ip = self.place_of_cut(end)?;
+            trace = self.writer.trace(ip, trace)?;
+            cut_in = self.module_of(frames.last().copied());
+        }
         for address in frames.iter().rev() {
             let ip = self.instruction_pointer(*address)?;
             trace = self.writer.trace(ip, trace)?;
         }
         if let Some(stack) = self.stacks.get_mut(&id) {
             stack.trace = trace;
+            stack.cut_in = cut_in;
             stack.as_of = self.module_changes;
         }
         Ok(trace)
+    }
+
+    /// Stands where a cut stack's next frame would be, and says why there is none.
+    fn place_of_cut(&mut self, end: StackEnd) -> io::Result<IpIndex> {
+        // No code lies in the first bytes of memory.
+        let address = end as u64;
+        if let Some(index) = self.ips.get(&(Place::Unknown, address)) {
+            return Ok(*index);
+        }
+        let frame = Frame {
+            function: self
+                .writer
+                .string(&format!("[stack cut: {}]", end.name()))?,
+            file: StringIndex::NONE,
+            line: 0,
+        };
+        let module = self.writer.string("")?;
+        let index = self.writer.instruction_pointer(address, module, &[frame])?;
+        self.ips.insert((Place::Unknown, address), index);
+        Ok(index)
+    }
+
+    fn module_of(&mut self, return_address: Option<u64>) -> Arc<str> {
+        let address = return_address.map(|address| address.wrapping_sub(1));
+        address.map_or_else(Arc::default, |address| {
+            self.names.resolve(address).module.into()
+        })
     }
 
     /// The instruction pointer of a return address.

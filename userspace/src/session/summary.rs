@@ -71,6 +71,7 @@ pub(super) fn text(totals: &Totals, losses: &Losses, path: &Path) -> String {
             format_args!("The recording is incomplete: {LOSS_ADVICE}"),
         );
     }
+    cut_stacks(&mut text, totals);
     for (name, count) in &losses.handled {
         tracing::info!("{name}: {count}");
     }
@@ -90,6 +91,30 @@ pub(super) fn text(totals: &Totals, losses: &Losses, path: &Path) -> String {
         format_args!("  htrace-bpf report {}", quoted(path)),
     );
     text
+}
+
+/// How many allocations have a stack that was cut, and where most.
+fn cut_stacks(text: &mut String, totals: &Totals) {
+    const SHOWN: usize = 3;
+    let cut: u64 = totals.cut_stacks.values().sum();
+    if cut == 0 {
+        return;
+    }
+    let mut places: Vec<_> = totals.cut_stacks.iter().collect();
+    places.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let all: u64 = totals.stack_ends.values().sum();
+    line(
+        text,
+        format_args!("stacks cut short: {cut} of {all} allocations"),
+    );
+    for ((end, module), count) in places.into_iter().take(SHOWN) {
+        let module = if module.is_empty() {
+            "unknown code"
+        } else {
+            module
+        };
+        line(text, format_args!("\t{count} in {module}: {}", end.name()));
+    }
 }
 
 const LOSS_ADVICE: &str = "figures are too low, leaks may be too high. A larger --ring-size helps";

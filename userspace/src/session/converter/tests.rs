@@ -102,7 +102,11 @@ impl Recording {
     }
 
     fn stack(&mut self, id: u64, frames: &[u64]) {
-        let mut bytes = vec![Kind::Stack as u8, 0, 100, 0, 1, 0, 0, 0];
+        self.stack_that_ends(id, StackEnd::Complete, frames);
+    }
+
+    fn stack_that_ends(&mut self, id: u64, end: StackEnd, frames: &[u64]) {
+        let mut bytes = vec![Kind::Stack as u8, end as u8, 100, 0, 1, 0, 0, 0];
         bytes.extend(id.to_ne_bytes());
         frames
             .iter()
@@ -344,4 +348,20 @@ proptest! {
         prop_assert_eq!(totals.counts.allocations, allocations);
         prop_assert_eq!(totals.counts.unseen_frees, 0);
     }
+}
+
+#[test]
+fn a_cut_stack_says_so_at_its_outer_end_and_is_counted_by_event() {
+    let mut recording = Recording::new();
+    recording.stack_that_ends(8, StackEnd::Complete, &[0x101]);
+    recording.stack_that_ends(9, StackEnd::Gap, &[0x101]);
+    recording.allocate(0x10, 1);
+    recording.allocate(0x20, 1);
+    let totals = recording.0.totals();
+    assert_eq!(totals.stack_ends, BTreeMap::from([(StackEnd::Gap, 2)]));
+    let cut = (StackEnd::Gap, Arc::from("/module"));
+    assert_eq!(totals.cut_stacks, BTreeMap::from([(cut, 2)]));
+    let lines = recording.0.into_writer().finish().unwrap();
+    let text = String::from_utf8_lossy(&lines);
+    assert!(text.contains("[stack cut: no-unwind-data]"), "{text}");
 }

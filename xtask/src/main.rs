@@ -17,6 +17,7 @@ mod progress;
 mod run;
 mod setup;
 mod test;
+mod unwind_check;
 mod vm;
 mod workspace;
 
@@ -70,6 +71,12 @@ enum Task {
     Bless,
     /// Pack a stripped release binary to target/dist.
     Dist,
+    /// Run PROGRAM and compare all its stacks with those of libgcc's unwinder (as root).
+    UnwindCheck {
+        /// The program and its arguments, after `--`.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        program: Vec<OsString>,
+    },
     /// Boot another Linux kernel under qemu and run the end-to-end tests, or a command, in it.
     Vm(vm::Options),
 }
@@ -97,6 +104,7 @@ fn perform(task: Task) -> anyhow::Result<ExitCode> {
         Task::Bench(options) => bench::bench(&workspace, &options)?,
         Task::Bless => bless::bless(&workspace)?,
         Task::Dist => dist::dist(&workspace)?,
+        Task::UnwindCheck { program } => unwind_check::unwind_check(&workspace, &program)?,
         Task::Vm(options) => return vm::vm(&workspace, &options),
     }
     Ok(ExitCode::SUCCESS)

@@ -3,15 +3,21 @@
 //! Pure: bytes in, file offsets out. Symbols are taken from the dynamic symbol table and, for
 //! static programs, from the full one. The file is a target's, so nothing in it is trusted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    iter,
+};
 
 use htrace_ebpf_common::function::Function;
 use object::{
     Object, ObjectSegment, ObjectSymbol, ReadRef, SegmentFlags, SymbolKind, elf,
-    read::elf::ElfFile64,
+    read::elf::{ElfFile64, ElfSegment64},
 };
 
-use super::functions::ProbedFunction;
+use super::{
+    functions::{self, ProbedFunction},
+    operators::{self, Kind, Operator, Verdict},
+};
 
 /// A place for a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,6 +79,23 @@ impl AttachPoints {
         Ok(found)
     }
 
+    /// Looks for C++ operators that allocate, or free, by themselves. `functions` has their
+    /// mangled names; `text_length` stays 0, because they call no probed function.
+    ///
+    /// # Errors
+    /// When the file is not a 64-bit ELF file or its tables cannot be read.
+    pub fn of_operators<'data>(elf: impl ReadRef<'data>) -> Result<Self, ElfError> {
+        let file = ElfFile64::<object::Endianness, _>::parse(elf)?;
+        let mut found = Self::default();
+        for operator in operators::find(&file)? {
+            match &operator.verdict {
+                Verdict::Apart { rets } => found.add_operator(&file, &operator, rets),
+                verdict => tracing::debug!("{} is not probed: it {verdict}", operator.name),
+            }
+        }
+        Ok(found)
+    }
+
     /// True if nothing was found.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -91,6 +114,35 @@ impl AttachPoints {
         }
         let entry = |((on_return, program), points)| (program, on_return, points);
         groups.into_iter().map(entry).collect()
+    }
+
+    /// Adds the points of an operator; all of them or, if one is in no executable segment, none.
+    fn add_operator<'data, R: ReadRef<'data>>(
+        &mut self,
+        file: &ElfFile64<'data, object::Endianness, R>,
+        operator: &Operator,
+        rets: &[u64],
+    ) {
+        let (program, number, rets) = match operator.kind {
+            Kind::New => (functions::ENTER, Function::OperatorNew.number(), rets),
+            Kind::Delete => (functions::ENTER_FREE, 0, &[][..]),
+        };
+        let point = |program, number, offset| AttachPoint {
+            on_return: false,
+            program,
+            number,
+            offset,
+        };
+        let entry =
+            Code::at(file, operator.address).map(|code| point(program, number, code.offset));
+        let exits = rets
+            .iter()
+            .map(|ret| Some(point(functions::LEAVE_AT_RET, 0, file_offset(file, *ret)?)));
+        let Some(points) = iter::once(entry).chain(exits).collect::<Option<Vec<_>>>() else {
+            return;
+        };
+        self.functions.insert(operator.name);
+        self.points.extend(points);
     }
 
     /// Adds the points of a function at `address`. Aliases share an address and thus their
@@ -140,31 +192,45 @@ struct Code {
 }
 
 impl Code {
+    /// Where to attach to the function at `address`: to its first instruction, or to one soon
+    /// after that costs less.
     fn at<'data, R: ReadRef<'data>>(
         file: &ElfFile64<'data, object::Endianness, R>,
         address: u64,
     ) -> Option<Self> {
-        let segment = file.segments().find(|segment| {
-            let executable = matches!(
-                segment.flags(),
-                SegmentFlags::Elf { p_flags } if p_flags & elf::PF_X != 0
-            );
-            let start = segment.address();
-            executable && address >= start && address - start < segment.file_range().1
-        })?;
-        let inside = address - segment.address();
-        let skip = segment
-            .data()
-            .ok()
-            .and_then(|data| data.get(usize::try_from(inside).ok()?..))
-            .map_or(0, cheap_entry);
-        let (start, segment_length) = segment.file_range();
-        let offset = start.checked_add(inside)?.checked_add(skip as u64)?;
+        let segment = executable_segment(file, address)?;
+        let inside = usize::try_from(address - segment.address()).ok()?;
+        let code = segment.data().ok().and_then(|data| data.get(inside..));
+        let skip = code.map_or(0, cheap_entry) as u64;
         Some(Self {
-            offset,
-            segment_length,
+            offset: file_offset(file, address)?.checked_add(skip)?,
+            segment_length: segment.file_range().1,
         })
     }
+}
+
+/// Where the code at `address` lies, in bytes from the start of the file.
+fn file_offset<'data, R: ReadRef<'data>>(
+    file: &ElfFile64<'data, object::Endianness, R>,
+    address: u64,
+) -> Option<u64> {
+    let segment = executable_segment(file, address)?;
+    let inside = address - segment.address();
+    segment.file_range().0.checked_add(inside)
+}
+
+fn executable_segment<'data, 'file, R: ReadRef<'data>>(
+    file: &'file ElfFile64<'data, object::Endianness, R>,
+    address: u64,
+) -> Option<ElfSegment64<'data, 'file, object::Endianness, R>> {
+    file.segments().find(|segment| {
+        let executable = matches!(
+            segment.flags(),
+            SegmentFlags::Elf { p_flags } if p_flags & elf::PF_X != 0
+        );
+        let start = segment.address();
+        executable && address >= start && address - start < segment.file_range().1
+    })
 }
 
 /// How many bytes of a function may be skipped to attach to an instruction that the kernel

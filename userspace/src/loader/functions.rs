@@ -32,7 +32,7 @@ const fn allocates(name: &'static str, function: Function) -> ProbedFunction {
 const fn frees(name: &'static str) -> ProbedFunction {
     ProbedFunction {
         name,
-        enter: "enter_free",
+        enter: ENTER_FREE,
         function: None,
         leave: None,
     }
@@ -55,6 +55,18 @@ pub const ALLOCATOR: [ProbedFunction; 13] = [
     frees("free_sized"),
     frees("free_aligned_sized"),
 ];
+
+/// All functions that [`ENTER`] serves; some come several times.
+pub fn entered_functions() -> impl Iterator<Item = Function> {
+    let of_c = ALLOCATOR.iter().filter_map(|probed| probed.function);
+    of_c.chain([Function::OperatorNew])
+}
+
+/// Program at the `ret` instructions of an `operator new` that allocates by itself, which can
+/// throw and thus must have no return probe.
+pub const LEAVE_AT_RET: &str = "leave_at_ret";
+/// Program at the entry of what frees.
+pub const ENTER_FREE: &str = "enter_free";
 
 /// The function without which a file has no allocator.
 pub const ESSENTIAL: &str = "malloc";

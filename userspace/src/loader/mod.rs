@@ -15,6 +15,7 @@ mod links;
 mod log;
 mod notices;
 mod object;
+pub mod operators;
 mod privileges;
 mod self_test;
 pub mod tables;

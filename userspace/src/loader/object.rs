@@ -86,10 +86,8 @@ impl Object {
             };
             let copies: Vec<Option<u64>> = match links {
                 LinkKind::Perf if name == functions::ENTER => {
-                    let numbers = functions::ALLOCATOR
-                        .iter()
-                        .filter_map(|probed| probed.function);
-                    numbers.map(|function| Some(function.number())).collect()
+                    let functions = functions::entered_functions();
+                    functions.map(|function| Some(function.number())).collect()
                 }
                 _ => vec![None],
             };

@@ -32,7 +32,8 @@ impl Allocators {
         Ok(())
     }
 
-    /// Attaches to a module if it has an allocator or is the dynamic linker. Returns true if it
+    /// Attaches to a module if it has an allocator, be it of C or of C++ alone, or is the dynamic
+    /// linker. Returns true if it
     /// is an allocator that was not probed before.
     pub(super) fn attach(
         &mut self,
@@ -49,15 +50,21 @@ impl Allocators {
         if !self.seen.insert((metadata.dev(), metadata.ino())) {
             return Ok(false);
         }
-        let find = |functions| {
-            let cache = ReadCache::new(PositionedFile::new(Arc::clone(&file)));
-            // What is no ELF file has nothing to probe.
-            AttachPoints::find(&cache, functions).unwrap_or_default()
-        };
+        let cache = ReadCache::new(PositionedFile::new(Arc::clone(&file)));
+        // What is no ELF file has nothing to probe.
+        let find = |functions| AttachPoints::find(&cache, functions).unwrap_or_default();
         let points = find(&functions::ALLOCATOR);
-        let allocates = points.functions.contains(functions::ESSENTIAL);
-        if allocates {
+        let has_malloc = points.functions.contains(functions::ESSENTIAL);
+        if has_malloc {
             programs.attach(&file, &points, pid)?;
+        }
+        let operators = AttachPoints::of_operators(&cache).unwrap_or_default();
+        if !operators.is_empty() {
+            tracing::debug!("{}: {:?}", module.name(), operators.functions);
+            programs.attach(&file, &operators, pid)?;
+        }
+        let allocates = has_malloc || !operators.is_empty();
+        if allocates {
             self.found.push(module.name().into_owned());
         }
         let linker = find(&functions::DYNAMIC_LINKER);

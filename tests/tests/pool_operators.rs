@@ -8,14 +8,15 @@ use std::process::Command;
 use htrace_tests::heaptrack::Counts;
 use htrace_tests::process::run;
 use htrace_tests::scratch::Scratch;
+use htrace_tests::tracer::record_from_mark;
 use htrace_tests::{Feature, Launch, Recorded, require};
 
 const ROUNDS: &str = "1000";
 
-/// Compiles the target in one of its ways.
-fn compile(scratch: &Scratch, flags: &[&str]) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("targets/pool_operators.cpp");
-    let program = scratch.join("pool_operators");
+/// Compiles a target in one of its ways.
+fn compile(scratch: &Scratch, name: &str, flags: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("targets/{name}.cpp"));
+    let program = scratch.join(name);
     let ended = run(
         Command::new("g++")
             .args(["-g", "-fno-omit-frame-pointer", "-fno-builtin"])
@@ -45,7 +46,7 @@ fn assert_exact_under(launch: &Launch, flags: &[&str]) {
         return;
     }
     let scratch = Scratch::new();
-    let program = compile(&scratch, flags);
+    let program = compile(&scratch, "pool_operators", flags);
     let runtime = Counts::from(&record(launch, &program, "0").trace());
     let recorded = record(launch, &program, ROUNDS);
     recorded.assert_same_as(&run(Command::new(&program).arg(ROUNDS), b""));
@@ -95,4 +96,25 @@ fn a_pool_in_a_static_program() {
 fn wrappers_of_malloc_count_once() {
     assert_exact(&["-O0", "-DMALLOC"]);
     assert_exact(&["-O2", "-DMALLOC"]);
+}
+
+#[test]
+fn a_running_program_without_malloc() {
+    if !require(Feature::Root) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let flags = ["-O1", "-static", "-nostdlib", "-fno-stack-protector"];
+    let program = compile(&scratch, "pool_alone", &flags);
+    let (recorded, ended) = record_from_mark(&Launch::new(), &mut Command::new(program));
+    assert_eq!(ended.status.code(), Some(0), "{}", recorded.stderr);
+    recorded.assert_nothing_lost();
+    let counts = Counts::from(&recorded.trace());
+    let leaked = 6 * 24;
+    assert_eq!(
+        (counts.calls, counts.leaked),
+        (10, leaked),
+        "{}",
+        recorded.stderr
+    );
 }

@@ -94,11 +94,11 @@ impl std::ops::Sub for Counts {
     }
 }
 
-/// `heaptrack_print` on a file, with all sections.
+/// `heaptrack_print` on a file, with all sections and all that groups hold.
 pub fn print(file: &Path) -> (Report, Ended) {
     let ended = run(
         Command::new("heaptrack_print")
-            .args(["-l", "1", "-f"])
+            .args(["-l", "1", "-s", "1000000", "-f"])
             .arg(file),
         b"",
     );

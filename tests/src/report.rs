@@ -83,6 +83,24 @@ impl Report {
             .collect()
     }
 
+    /// The first group of a section: its label and leaf, then its entries sorted by their text.
+    /// Entries of equal cost stand in an order that each program chooses.
+    pub fn first_group(&self, section: &str) -> Vec<String> {
+        let groups = self.groups(section);
+        let mut parts = vec![String::new()];
+        for line in groups.first().copied().unwrap_or_default().lines() {
+            if line.ends_with(" from:") {
+                parts.push(String::new());
+            }
+            if let Some(part) = parts.last_mut() {
+                part.push_str(line);
+                part.push('\n');
+            }
+        }
+        parts[1..].sort();
+        parts
+    }
+
     /// The leaf function of each group of a section.
     pub fn leaves(&self, section: &str) -> Vec<&str> {
         self.groups(section)
@@ -112,6 +130,20 @@ pub fn size(bytes: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::{Report, size};
+
+    #[test]
+    fn entries_of_a_group_are_told_apart_and_sorted() {
+        let text = "MEMORY LEAKS\n3B leaked over 2 calls from\neat\n1B leaked over 1 calls from:\n\
+            \x20   b\n1B leaked over 1 calls from:\n    a\n\n\n";
+        let report = Report::new(text.as_bytes());
+        let parts = report.first_group("MEMORY LEAKS");
+        assert_eq!(parts.len(), 3);
+        assert!(parts[0].ends_with("eat\n"), "{parts:?}");
+        assert!(
+            parts[1].ends_with("    a\n") && parts[2].ends_with("    b\n"),
+            "{parts:?}"
+        );
+    }
 
     const TEXT: &str = "reading file\n\nMOST CALLS TO ALLOCATION FUNCTIONS\n\
         3 calls to allocation functions with 1.06K peak consumption from\neat\n  in /opt/demo\n\

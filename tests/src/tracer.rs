@@ -240,10 +240,12 @@ fn head(output: &[u8]) -> String {
     String::from_utf8_lossy(&output[..output.len().min(2000)]).into_owned()
 }
 
-/// `htrace-bpf report` on any file, with all sections.
+/// `htrace-bpf report` on any file, with all sections and all that groups hold.
 pub fn report(file: &Path) -> Ended {
     run(
-        Command::new(binary()).args(["report", "-l", "1"]).arg(file),
+        Command::new(binary())
+            .args(["report", "-l", "1", "-s", "1000000"])
+            .arg(file),
         b"",
     )
 }

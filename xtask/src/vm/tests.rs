@@ -73,7 +73,7 @@ fn shell_script(workspace: &Workspace, binaries: &[String]) -> String {
         workspace.root.join("tests").display()
     );
     for binary in binaries {
-        script.push_str(&format!("'{binary}' --color=never || status=1\n"));
+        script.push_str(&format!("'{binary}' --color=never --test-threads=1 || status=1\n"));
     }
     script.push_str("exit $status\n");
     script

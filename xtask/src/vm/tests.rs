@@ -73,7 +73,9 @@ fn shell_script(workspace: &Workspace, binaries: &[String]) -> String {
         workspace.root.join("tests").display()
     );
     for binary in binaries {
-        script.push_str(&format!("'{binary}' --color=never --test-threads=1 || status=1\n"));
+        script.push_str(&format!(
+            "'{binary}' --color=never --test-threads=1 || status=1\n"
+        ));
     }
     script.push_str("exit $status\n");
     script
@@ -110,6 +112,6 @@ mod unit_tests {
         let script = script.replace("cd '/tests'", "cd /");
         let status = crate::command::status(crate::command::command("sh").args(["-c", &script]));
         assert_eq!(status.unwrap().code(), Some(1));
-        assert!(script.contains("'/bin/true' --color=never || status=1"));
+        assert!(script.contains("'/bin/true' --color=never --test-threads=1 || status=1"));
     }
 }

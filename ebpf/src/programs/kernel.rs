@@ -95,6 +95,7 @@ pub(crate) fn thread() -> Option<&'static mut Thread> {
     if let Some(thread) = thread_if_seen() {
         return Some(thread);
     }
+    note_target();
     let new = NEW_THREAD.get(0)?;
     if THREADS.insert(current_tid(), new, BPF_ANY.into()).is_err() {
         BpfKernel.count(Counter::ThreadsFull);
@@ -136,10 +137,16 @@ pub(crate) fn notice(kind: Kind) -> u64 {
     stamp
 }
 
+/// Notes the first process that hits a probe as the target. A child that shares its memory for a
+/// while (vfork) may hit probes as well, but not before it.
 fn note_target() {
     if let Some(target) = TARGET.get_ptr_mut(0) {
         // SAFETY: the element lives as long as the map; all writers store the same number.
-        unsafe { target.write_volatile(current_tgid()) };
+        unsafe {
+            if target.read_volatile() == 0 {
+                target.write_volatile(current_tgid());
+            }
+        }
     }
 }
 

@@ -94,7 +94,10 @@ fn leave_at_ret(context: ProbeContext) -> u32 {
 fn leave_allocation(context: RetProbeContext) -> u32 {
     let (slot, value) = (kernel::return_slot(&context), context.ret::<u64>());
     debug!(&context, "leave to slot {:x} with {:x}", slot, value);
-    if let Some(thread) = kernel::thread() {
+    // A return probe that is a perf event is run for all processes in which anybody has probed
+    // the function (Linux 6.1, `uretprobe_dispatcher`); only entries are scoped. A thread that
+    // never entered is not ours.
+    if let Some(thread) = kernel::thread_if_seen() {
         probe::leave(&BpfKernel, thread, slot, value);
     }
     DONE

@@ -36,8 +36,10 @@ pub fn oddities(loaded: &Loaded) -> Vec<String> {
     for (reason, count) in &profile.notes.lost {
         oddities.push(format!("{count} events were lost: {reason}"));
     }
-    for (reason, count) in &profile.notes.stack_ends {
-        oddities.push(format!("{count} stacks end early: {reason}"));
+    for (reason, count) in profile.notes.cut_stacks() {
+        oddities.push(format!(
+            "the stacks of {count} allocations are cut: {reason}"
+        ));
     }
     if profile.total.allocations == 0 {
         oddities.push("no allocation was recorded".into());

@@ -19,7 +19,7 @@ pub struct Notes {
     pub started: Option<u64>,
     /// Lost events by reason.
     pub lost: BTreeMap<String, u64>,
-    /// Stacks that end early, by reason.
+    /// Allocations by the reason for which their stacks end.
     pub stack_ends: BTreeMap<String, u64>,
     /// How the target ended.
     pub exit: Option<TargetExit>,
@@ -46,6 +46,15 @@ impl Notes {
     #[must_use]
     pub fn cut_short(&self) -> bool {
         self.version.is_some() && !self.complete
+    }
+
+    /// Allocations whose stacks end before the process's first function, by reason.
+    pub fn cut_stacks(&self) -> impl Iterator<Item = (&str, u64)> {
+        /// The word of recorders for a stack that is whole.
+        const WHOLE: &str = "complete";
+        let ends = self.stack_ends.iter();
+        ends.map(|(reason, count)| (reason.as_str(), *count))
+            .filter(|(reason, _)| *reason != WHOLE)
     }
 
     /// Events lost for any reason.
@@ -86,6 +95,15 @@ mod tests {
         ]);
         assert_eq!(notes.lost["ring-full"], 7);
         assert_eq!(notes.lost_events(), 8);
+    }
+
+    #[test]
+    fn a_whole_stack_is_not_cut() {
+        let notes = notes(&[
+            " htrace-bpf: stack-end complete 9",
+            " htrace-bpf: stack-end no-table 2",
+        ]);
+        assert!(notes.cut_stacks().eq([("no-table", 2)]));
     }
 
     #[test]

@@ -24,7 +24,7 @@ const BYSTANDER_LIMIT: f64 = 1.1;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Pairs of malloc and free that one traced run makes; untraced ones make 50 times as many.
+    /// Pairs of malloc and free that one traced run makes; untraced ones make 500 times as many.
     #[arg(long, default_value_t = 200_000)]
     pairs: u32,
     /// How often each contender runs.

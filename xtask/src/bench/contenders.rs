@@ -10,7 +10,7 @@ use super::{Place, take_result};
 use crate::command::{command, run, shown};
 
 /// Untraced loops are short: more pairs make their time sure.
-const UNTRACED_FACTOR: u32 = 50;
+const UNTRACED_FACTOR: u32 = 500;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Contender {

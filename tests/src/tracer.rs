@@ -96,8 +96,8 @@ impl Launch {
         self
     }
 
-    /// The command, with its output in `scratch`.
-    pub fn command(&self, scratch: &Scratch, program: &Path, args: &[&str]) -> Command {
+    /// The tracer with its options and its output in `scratch`; what to record is to be added.
+    fn recording_into(&self, scratch: &Scratch) -> Command {
         let mut words = self.runner.clone();
         words.push(self.binary.clone().unwrap_or_else(binary).into());
         let mut command = Command::new(&words[0]);
@@ -106,6 +106,12 @@ impl Launch {
             .arg("-o")
             .arg(scratch.join("trace"))
             .args(&self.options);
+        command
+    }
+
+    /// The command, with its output in `scratch`.
+    pub fn command(&self, scratch: &Scratch, program: &Path, args: &[&str]) -> Command {
+        let mut command = self.recording_into(scratch);
         command
             .arg("--")
             .arg(program)
@@ -299,14 +305,7 @@ impl Attached {
 impl Launch {
     /// The command that attaches to `pid`, with its output in `scratch`.
     pub fn attach_command(&self, scratch: &Scratch, pid: u32) -> Command {
-        let mut words = self.runner.clone();
-        words.push(self.binary.clone().unwrap_or_else(binary).into());
-        let mut command = Command::new(&words[0]);
-        command
-            .args(&words[1..])
-            .arg("-o")
-            .arg(scratch.join("trace"))
-            .args(&self.options);
+        let mut command = self.recording_into(scratch);
         command
             .arg("--pid")
             .arg(pid.to_string())

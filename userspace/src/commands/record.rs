@@ -10,19 +10,12 @@ use crate::{
     target::LaunchError,
 };
 
-/// Statuses of our own failures, as env(1) has them for launching.
-const FAILED_TO_LAUNCH: u8 = 125;
-const FAILED_TO_ATTACH: u8 = 1;
-
 /// Records, and returns the exit status that this process is to have.
 #[must_use]
 pub fn run(args: RecordArgs) -> ExitCode {
     let options = options(args);
     let verbosity = options.verbosity;
-    let default = match options.target {
-        Target::Launch { .. } => FAILED_TO_LAUNCH,
-        Target::Attach { .. } => FAILED_TO_ATTACH,
-    };
+    let default = options.target.failure_status();
     match record(options) {
         Ok(status) => status.into(),
         Err(error) => {

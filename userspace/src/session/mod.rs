@@ -44,9 +44,6 @@ use crate::{
     unwind::{Snapshots, Worker},
 };
 
-/// Exit status when the target did well and the recording did not.
-const RECORDING_FAILED: u8 = 125;
-
 /// Batches that may wait for the recorder, of a MiB or 10 ms each.
 const QUEUED_BATCHES: usize = 16;
 
@@ -103,7 +100,7 @@ pub async fn record(options: Options) -> anyhow::Result<u8> {
     let status = wait.exit_status(end).await?;
     // A program's success must not hide that its recording failed.
     Ok(if finished.is_err() && status == 0 {
-        RECORDING_FAILED
+        options.target.failure_status()
     } else {
         status
     })

@@ -23,6 +23,18 @@ pub enum Target {
     },
 }
 
+impl Target {
+    /// Exit status when we fail: for a program that of env(1), which a program's own is unlikely
+    /// to be.
+    #[must_use]
+    pub const fn failure_status(&self) -> u8 {
+        match self {
+            Self::Launch { .. } => 125,
+            Self::Attach { .. } => 1,
+        }
+    }
+}
+
 /// A recording as the user wants it.
 #[derive(Clone, Debug)]
 pub struct Options {

@@ -13,17 +13,26 @@
 mod harness;
 mod oracle;
 
-use std::{env, path::PathBuf};
+use std::{
+    env,
+    path::PathBuf,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use harness::{Outcome, check};
 
-/// True if this test can run; says why it cannot.
-fn can_run() -> bool {
+/// Held while a test traces. A target that waits for its tables keeps a CPU busy, so two of them
+/// can keep each other's recorders from running until the waits end without tables.
+static TRACING: Mutex<()> = Mutex::new(());
+
+/// The right to trace, one test at a time; says why if this test cannot.
+fn turn_to_trace() -> Option<MutexGuard<'static, ()>> {
     if !nix::unistd::geteuid().is_root() {
         println!("skipped: needs root to load BPF programs");
-        return false;
+        return None;
     }
-    true
+    // A test that failed has left nothing behind that could hurt the next one.
+    Some(TRACING.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Fails unless all stacks are right, and all but one in a thousand whole. `short` is how many may
@@ -40,9 +49,9 @@ fn assert_right(outcome: &Outcome, at_least: u64, short: u64) {
 
 #[test]
 fn programs_of_the_system() {
-    if !can_run() {
+    let Some(_turn) = turn_to_trace() else {
         return;
-    }
+    };
     let git: &[&str] = &["git", "--version"];
     let programs: [(&[&str], u64); 5] = [
         (
@@ -76,9 +85,9 @@ fn programs_of_the_system() {
 
 #[test]
 fn a_program_of_all_difficulties() {
-    if !can_run() {
+    let Some(_turn) = turn_to_trace() else {
         return;
-    }
+    };
     for flags in [
         &["-O2", "-mavx2"][..],
         &["-O0"],
@@ -98,7 +107,7 @@ fn a_program_on_request() {
         println!("skipped: UNWIND_CHECK names no program");
         return;
     };
-    if can_run() {
+    if let Some(_turn) = turn_to_trace() {
         let words: Vec<&str> = words.lines().collect();
         let outcome = check(&words);
         println!("{outcome:#?}");

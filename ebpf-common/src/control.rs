@@ -22,6 +22,8 @@ pub struct Control {
     pub wait_ns: u64,
     /// How many threads may wait so at once: each keeps a CPU, and the recorder needs one.
     pub max_waiting: u64,
+    /// For how many nanoseconds at most a thread waits that gives its CPU away.
+    pub sleep_ns: u64,
 }
 
 impl Control {

@@ -41,6 +41,8 @@ pub enum Counter {
     WaitRefused = 26,
     /// Look-ups of an address's mapping that met a lock.
     MappingsLocked = 21,
+    /// Look-ups that met a lock, and for which what was found before did.
+    MappingsRemembered = 27,
     /// Return addresses of return probes that were translated back.
     Trampolines = 22,
     /// Times that remembered unwind rules were forgotten because modules had changed.
@@ -69,7 +71,7 @@ impl Counter {
     ];
 
     /// Counters of what was recognised and handled, with the words under which they are shown.
-    pub const HANDLED: [(Self, &'static str); 11] = [
+    pub const HANDLED: [(Self, &'static str); 12] = [
         (Self::Nested, "nested-calls"),
         (Self::Abandoned, "abandoned-calls"),
         (Self::BeforeStart, "calls-before-start"),
@@ -78,6 +80,7 @@ impl Counter {
         (Self::WaitTooLong, "waits-too-long"),
         (Self::WaitRefused, "waits-refused"),
         (Self::MappingsLocked, "mappings-locked"),
+        (Self::MappingsRemembered, "mappings-remembered"),
         (Self::Trampolines, "return-probes-translated"),
         (Self::RulesForgotten, "unwind-rules-forgotten"),
         (Self::RuleMisses, "unwind-rule-misses"),

@@ -7,6 +7,8 @@
 pub struct KernelLayout {
     /// `vm_area_struct.vm_start`
     pub vma_start: u32,
+    /// `vm_area_struct.vm_end`
+    pub vma_end: u32,
     /// `vm_area_struct.vm_pgoff`
     pub vma_pgoff: u32,
     /// `vm_area_struct.vm_flags`
@@ -44,6 +46,7 @@ impl KernelLayout {
     pub const fn fields(&self) -> [u32; Self::FIELDS] {
         [
             self.vma_start,
+            self.vma_end,
             self.vma_pgoff,
             self.vma_flags,
             self.vma_file,

@@ -38,7 +38,7 @@ macro_rules! fields {
 }
 
 fields! {
-    vma_start vma_pgoff vma_flags vma_file file_inode inode_number inode_super_block
+    vma_start vma_end vma_pgoff vma_flags vma_file file_inode inode_number inode_super_block
     super_block_device task_utask utask_return_instances instance_stack instance_original
     instance_next has_return_instances
 }

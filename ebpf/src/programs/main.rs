@@ -4,7 +4,8 @@
 //!
 //! All programs at functions are of type KPROBE, so that one link type serves them all. Their
 //! names are what the recorder attaches by. Names that end in `_old` are for kernels before 5.17,
-//! which have neither `bpf_loop` nor `bpf_find_vma`.
+//! which have neither `bpf_loop` nor `bpf_find_vma`; names that end in `_sleepable` are tried before
+//! the ones without.
 
 #![no_std]
 #![no_main]
@@ -121,6 +122,16 @@ fn modules_changed(context: ProbeContext) -> u32 {
     debug!(&context, "modules changed");
     rules::forget_rules();
     waits::for_acknowledgement(kernel::notice(Kind::ModulesChanged));
+    DONE
+}
+
+/// As [`modules_changed`], where programs may sleep: Linux 6.0.
+#[uprobe(sleepable)]
+fn modules_changed_sleepable(context: ProbeContext) -> u32 {
+    debug!(&context, "modules changed");
+    rules::forget_rules();
+    let stack = kernel::registers(&context).sp;
+    waits::asleep_for_acknowledgement(kernel::notice(Kind::ModulesChanged), stack);
     DONE
 }
 

@@ -2,8 +2,10 @@
 //!
 //! The wait is a loop inside the program that ends when the recorder has done its part, or at a
 //! bound of time. So nothing can leave the target stopped, whatever becomes of the recorder, and
-//! nobody sees signals. Each waiting thread keeps a CPU busy, so at most
-//! [`Control::max_waiting`](htrace_ebpf_common::control::Control) may wait at once.
+//! nobody sees signals.
+//!
+//! A program that may sleep gives its CPU away while it waits. All others keep it busy, so at most
+//! [`Control::max_waiting`](htrace_ebpf_common::control::Control) of them may wait at once.
 
 use core::ffi::c_void;
 
@@ -42,12 +44,15 @@ const MAX_LOOPS: u32 = 1 << 23;
 
 /// What is waited for.
 #[repr(C)]
+#[derive(Default)]
 struct Wait {
-    /// A table, unless 0.
+    /// The table of a file, unless there is a stamp.
     file: FileKey,
-    /// Or else the acknowledgement of this stamp.
+    /// The acknowledgement of this stamp, unless 0.
     stamp: u64,
     deadline: u64,
+    /// An address of the thread's stack.
+    stack: u64,
     done: u64,
 }
 
@@ -63,9 +68,8 @@ pub(crate) extern "C" fn for_table(device: u64, inode: u64, address: u64) -> u64
     };
     wait(Wait {
         file,
-        stamp: 0,
         deadline: deadline(asked),
-        done: 0,
+        ..Wait::default()
     })
 }
 
@@ -73,16 +77,33 @@ pub(crate) extern "C" fn for_table(device: u64, inode: u64, address: u64) -> u64
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn for_acknowledgement(stamp: u64) -> u64 {
-    let file = FileKey {
-        device: 0,
-        inode: 0,
-    };
     wait(Wait {
-        file,
         stamp,
         deadline: deadline(stamp),
-        done: 0,
+        ..Wait::default()
     })
+}
+
+/// As [`for_acknowledgement`], for programs that may sleep. `stack` is an address of the thread's
+/// stack.
+#[inline(always)]
+pub(crate) fn asleep_for_acknowledgement(stamp: u64, stack: u64) {
+    let mut wait = Wait {
+        stamp,
+        deadline: stamp.saturating_add(BpfKernel.control().sleep_ns),
+        stack,
+        ..Wait::default()
+    };
+    // SAFETY: as in `wait`.
+    unsafe {
+        generated::bpf_loop(
+            MAX_LOOPS,
+            look_and_yield as *mut c_void,
+            (&raw mut wait).cast(),
+            0,
+        );
+    }
+    count(&wait);
 }
 
 /// Sends for a table, and returns the time.
@@ -121,11 +142,42 @@ fn wait(mut wait: Wait) -> u64 {
         generated::bpf_loop(MAX_LOOPS, look as *mut c_void, (&raw mut wait).cast(), 0);
     }
     add(waiting, u64::MAX);
+    count(&wait);
+    wait.done
+}
+
+#[inline(always)]
+fn count(wait: &Wait) {
     BpfKernel.count(match wait.done {
         0 => Counter::WaitTooLong,
         _ => Counter::Waits,
     });
-    wait.done
+}
+
+/// As [`look`], and lets others have the CPU if they want it.
+#[inline(never)]
+unsafe extern "C" fn look_and_yield(iteration: u64, wait: *mut Wait) -> i64 {
+    // SAFETY: the caller's promise.
+    if unsafe { look(iteration, wait) } != 0 {
+        return 1;
+    }
+    // SAFETY: as in `look`.
+    let stack = unsafe { (*wait).stack };
+    let mut word = 0_u64;
+    // Pages of another task's memory are got in a loop that reschedules, also in a kernel that
+    // does not preempt itself (`cond_resched` in `__get_user_pages`, Linux 5.18 to 7.2). It fails for
+    // a thread that is being killed: there is nothing to wait for any more.
+    // SAFETY: the helper writes at most so many bytes into the word.
+    let result = unsafe {
+        generated::bpf_copy_from_user_task(
+            (&raw mut word).cast(),
+            size_of::<u64>() as u32,
+            stack as *const c_void,
+            generated::bpf_get_current_task_btf(),
+            0,
+        )
+    };
+    (result != 0) as i64
 }
 
 /// Returns 1 when the wait is over.

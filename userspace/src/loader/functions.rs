@@ -90,3 +90,7 @@ pub const SELF_TEST: &str = "self_test";
 
 /// Ending of the names of programs for kernels before 5.17.
 pub const OLD: &str = "_old";
+
+/// Ending of the names of programs that may sleep, for kernels since 6.0. Where they cannot be
+/// loaded the programs without it serve.
+pub const SLEEPABLE: &str = "_sleepable";

@@ -43,6 +43,7 @@ fn layout(bytes: &[u8]) -> Result<KernelLayout, TypesError> {
     let types = Types::parse(bytes)?;
     let mut layout = KernelLayout {
         vma_start: types.offset("vm_area_struct", "vm_start")?,
+        vma_end: types.offset("vm_area_struct", "vm_end")?,
         vma_pgoff: types.offset("vm_area_struct", "vm_pgoff")?,
         vma_flags: types.offset("vm_area_struct", "vm_flags")?,
         vma_file: types.offset("vm_area_struct", "vm_file")?,

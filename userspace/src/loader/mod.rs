@@ -149,6 +149,7 @@ impl Programs {
                 max_frames: settings.max_frames,
                 wake_at: u64::from(settings.ring_bytes) / 8,
                 wait_ns: WAIT_NS,
+                sleep_ns: SLEEP_NS,
                 max_waiting: settings.max_waiting,
                 ..Control::default()
             },
@@ -294,3 +295,7 @@ impl Programs {
 
 /// For how long the target waits at most until we have looked at new modules.
 const WAIT_NS: u64 = 100_000_000;
+
+/// As [`WAIT_NS`], where waiting keeps nobody from a CPU: on a busy machine it may take a while until
+/// we have one. It is also for how long a thread still waits when we have been killed meanwhile.
+const SLEEP_NS: u64 = 500_000_000;

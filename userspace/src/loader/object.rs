@@ -80,10 +80,7 @@ impl Object {
         links: LinkKind,
     ) -> Result<BTreeMap<String, OwnedFd>, LoadError> {
         let mut loaded = BTreeMap::new();
-        for (own_name, program) in &self.object.programs {
-            let Some(name) = self.name_if_wanted(own_name) else {
-                continue;
-            };
+        for name in self.object.programs.keys().filter(|name| is_plain(name)) {
             let copies: Vec<Option<u64>> = match links {
                 LinkKind::Perf if name == functions::ENTER => {
                     let functions = functions::entered_functions();
@@ -94,23 +91,42 @@ impl Object {
             for number in copies {
                 let key = program_of(name, number.unwrap_or(0), links);
                 if let Entry::Vacant(vacant) = loaded.entry(key) {
-                    vacant.insert(self.load_program(name, program, links.attach_type(), number)?);
+                    vacant.insert(self.load_best(name, links.attach_type(), number)?);
                 }
             }
         }
         Ok(loaded)
     }
 
-    /// The name by which a program is known, if it is one for this kernel.
-    fn name_if_wanted<'a>(&self, name: &'a str) -> Option<&'a str> {
-        match name.strip_suffix(functions::OLD) {
-            Some(stem) => self.old.then_some(stem),
-            None => {
-                let old = format!("{name}{}", functions::OLD);
-                let superseded = self.old && self.object.programs.contains_key(&old);
-                (!superseded).then_some(name)
+    /// Loads the variant of a program that suits this kernel best.
+    fn load_best(
+        &self,
+        name: &str,
+        uprobe_attach_type: u32,
+        number: Option<u64>,
+    ) -> Result<OwnedFd, LoadError> {
+        let load = |ending| {
+            let name = format!("{name}{ending}");
+            let program = self.object.programs.get(&name)?;
+            Some(self.load_program(&name, program, uprobe_attach_type, number))
+        };
+        let preferred = if self.old {
+            load(functions::OLD)
+        } else {
+            load(functions::SLEEPABLE)
+        };
+        match preferred {
+            Some(Err(error @ LoadError::Verifier { .. })) if !self.old => {
+                tracing::debug!("programs that sleep are not for this kernel: {error}");
             }
+            Some(result) => return result,
+            None => {}
         }
+        load("").unwrap_or_else(|| {
+            Err(LoadError::MissingPart {
+                name: name.to_owned(),
+            })
+        })
     }
 
     /// An array map.
@@ -163,28 +179,35 @@ impl Object {
             .functions
             .get(&program.function_key())
             .ok_or_else(missing)?;
-        let (program_type, expected_attach_type) = match program.section {
-            ProgramSection::UProbe { .. } | ProgramSection::URetProbe { .. } => {
-                (PROGRAM_TYPE_KPROBE, uprobe_attach_type)
-            }
-            ProgramSection::RawTracePoint => (PROGRAM_TYPE_RAW_TRACEPOINT, 0),
-            _ => return Err(missing()),
-        };
-        let (functions, lines) = debug_records(function);
-        let load = bpf::ProgramLoad {
+        let mut load = bpf::ProgramLoad {
             name,
-            program_type,
-            expected_attach_type,
-            instructions: &instruction_bytes(function, number),
             license: &program.license,
-            btf: self.btf.as_ref().map(|fd| bpf::ProgramBtf {
-                fd: fd.as_fd(),
-                functions: (&functions, function.func_info_rec_size),
-                lines: (&lines, function.line_info_rec_size),
-            }),
+            ..bpf::ProgramLoad::default()
         };
+        match program.section {
+            ProgramSection::UProbe { sleepable } | ProgramSection::URetProbe { sleepable } => {
+                load.program_type = PROGRAM_TYPE_KPROBE;
+                load.expected_attach_type = uprobe_attach_type;
+                load.may_sleep = sleepable;
+            }
+            ProgramSection::RawTracePoint => load.program_type = PROGRAM_TYPE_RAW_TRACEPOINT,
+            _ => return Err(missing()),
+        }
+        let (functions, lines) = debug_records(function);
+        let instructions = instruction_bytes(function, number);
+        load.instructions = &instructions;
+        load.btf = self.btf.as_ref().map(|fd| bpf::ProgramBtf {
+            fd: fd.as_fd(),
+            functions: (&functions, function.func_info_rec_size),
+            lines: (&lines, function.line_info_rec_size),
+        });
         bpf::load_program(&load, &mut []).map_err(|error| explain(&load, error))
     }
+}
+
+/// True for the name of a program that is not a variant of another.
+fn is_plain(name: &str) -> bool {
+    !name.ends_with(functions::OLD) && !name.ends_with(functions::SLEEPABLE)
 }
 
 /// The size of an object's map is what its source says, unless it depends on the settings.

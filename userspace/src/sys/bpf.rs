@@ -17,11 +17,13 @@ const BPF_LINK_CREATE: libc::c_int = 28;
 
 /// `BPF_TRACE_UPROBE_MULTI`, Linux 6.6.
 pub const ATTACH_TYPE_UPROBE_MULTI: u32 = 48;
+/// `BPF_F_SLEEPABLE`, Linux 5.10.
+const FLAG_SLEEPABLE: u32 = 1 << 4;
 /// `BPF_F_UPROBE_MULTI_RETURN`, Linux 6.6.
 const FLAG_UPROBE_MULTI_RETURN: u32 = 1;
 
 /// A program to load.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ProgramLoad<'a> {
     /// Name shown by bpftool; cut to 15 bytes.
     pub name: &'a str,
@@ -29,6 +31,8 @@ pub struct ProgramLoad<'a> {
     pub program_type: u32,
     /// `BPF_TRACE_…`, or 0.
     pub expected_attach_type: u32,
+    /// True for a program that may sleep: at uprobes since Linux 6.0.
+    pub may_sleep: bool,
     /// Instructions of 8 bytes each.
     pub instructions: &'a [u8],
     /// Licence of the program.
@@ -86,6 +90,7 @@ pub fn load_program(program: &ProgramLoad<'_>, log: &mut [u8]) -> io::Result<Own
         insns: program.instructions.as_ptr() as u64,
         license: program.license.as_ptr() as u64,
         expected_attach_type: program.expected_attach_type,
+        prog_flags: if program.may_sleep { FLAG_SLEEPABLE } else { 0 },
         ..LoadAttr::default()
     };
     let name = program.name.as_bytes();

@@ -148,6 +148,26 @@ impl Mapping {
     }
 }
 
+/// True if a file, code or not, is mapped at an address, or nobody can say.
+#[inline(always)]
+pub(crate) fn is_of_file(address: u64) -> bool {
+    match Mapping::at(address) {
+        Ok(mapping) => !mapping.is_anonymous(),
+        Err(NoMapping::Locked) => true,
+        Err(NoMapping::Unmapped) => false,
+    }
+}
+
+/// True if code of a file is mapped at an address.
+#[inline(always)]
+pub(crate) fn is_code_of_file(address: u64) -> bool {
+    match Mapping::at(address) {
+        Ok(mapping) => mapping.is_code() && !mapping.is_anonymous(),
+        Err(NoMapping::Locked) => true,
+        Err(NoMapping::Unmapped) => false,
+    }
+}
+
 /// Forgets all mappings that were found.
 #[inline(always)]
 pub(crate) fn forget() {

@@ -96,6 +96,13 @@ impl AttachPoints {
         Ok(found)
     }
 
+    /// The same points in functions that no allocator calls.
+    #[must_use]
+    pub fn without_text(mut self) -> Self {
+        self.text_length = 0;
+        self
+    }
+
     /// True if nothing was found.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -79,6 +79,27 @@ pub const DYNAMIC_LINKER: [ProbedFunction; 1] = [ProbedFunction {
     leave: None,
 }];
 
+/// The functions of a C library by which code comes and goes without the dynamic linker.
+pub const MAPPERS: [ProbedFunction; 4] = [
+    maps("mmap", Some(CODE_MAPPED)),
+    maps("mmap64", Some(CODE_MAPPED)),
+    maps("munmap", None),
+    maps("mremap", None),
+];
+
+const CODE_MAPPED: &str = "code_mapped";
+/// The program at the entry of all [`MAPPERS`].
+pub const CODE_UNMAPPED: &str = "code_unmapped";
+
+const fn maps(name: &'static str, leave: Option<&'static str>) -> ProbedFunction {
+    ProbedFunction {
+        name,
+        enter: CODE_UNMAPPED,
+        function: None,
+        leave,
+    }
+}
+
 /// Programs at raw tracepoints.
 pub const TRACEPOINTS: [(&str, &str); 2] = [
     ("process_exec", "sched_process_exec"),

@@ -83,6 +83,7 @@ pub struct Programs {
     programs: BTreeMap<String, OwnedFd>,
     links: Vec<OwnedFd>,
     kind: LinkKind,
+    by_tables: bool,
     control: Array<MapData, PodControl>,
     counters: Array<MapData, u64>,
     events: Option<RingBuf<MapData>>,
@@ -138,6 +139,7 @@ impl Programs {
             programs,
             links: Vec::new(),
             kind,
+            by_tables: matches!(walks, Walks::Tables(_)),
             control: object.array("CONTROL")?,
             counters: object.array("COUNTERS")?,
             events: Some(object.ring_buffer("EVENTS")?),
@@ -256,6 +258,12 @@ impl Programs {
     #[must_use]
     pub fn counter(&self, counter: Counter) -> u64 {
         self.counters.get(&counter.slot(), 0).unwrap_or(0)
+    }
+
+    /// True if programs find what is mapped at an address.
+    #[must_use]
+    pub const fn can_look_up_mappings(&self) -> bool {
+        self.by_tables
     }
 
     /// How probes are attached, for messages.

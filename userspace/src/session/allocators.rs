@@ -32,9 +32,8 @@ impl Allocators {
         Ok(())
     }
 
-    /// Attaches to a module if it has an allocator, be it of C or of C++ alone, or is the dynamic
-    /// linker. Returns true if it
-    /// is an allocator that was not probed before.
+    /// Attaches to a module if it has an allocator, be it of C or of C++ alone, is the dynamic
+    /// linker, or maps code. Returns true if it is an allocator that was not probed before.
     pub(super) fn attach(
         &mut self,
         programs: &mut Programs,
@@ -70,6 +69,12 @@ impl Allocators {
         let linker = find(&functions::DYNAMIC_LINKER);
         if !linker.is_empty() {
             programs.attach(&file, &linker, pid)?;
+        }
+        if programs.can_look_up_mappings() {
+            let mappers = find(&functions::MAPPERS).without_text();
+            if !mappers.is_empty() {
+                programs.attach(&file, &mappers, pid)?;
+            }
         }
         Ok(allocates)
     }

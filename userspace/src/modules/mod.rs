@@ -11,6 +11,7 @@
 pub mod image;
 pub mod maps;
 pub mod module;
+mod opened;
 pub mod opener;
 pub mod pool;
 pub mod positioned;

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use super::image::{BuildId, ElfImage};
 use super::maps::{Device, MappedName, MapsEntry};
+use super::opened::OpenedFiles;
 use super::opener::{ModuleOpener, OpenError, OpenRequest, OpenedFile, Verification};
 use super::root::{FileRoot, open_regular};
 
@@ -31,6 +32,7 @@ pub struct ProcOpener {
     /// The target's root directory as we see it; in front of every path in maps when the target
     /// has changed its root inside of our mount namespace.
     root_path: PathBuf,
+    opened: OpenedFiles,
 }
 
 impl ProcOpener {
@@ -47,6 +49,7 @@ impl ProcOpener {
             process,
             root,
             root_path,
+            opened: OpenedFiles::default(),
         }
     }
 
@@ -122,15 +125,8 @@ impl ProcOpener {
         }
     }
 
-    fn mapped_build_id(&self, base: u64) -> Option<BuildId> {
-        let mut header = vec![0; HEADER_BYTES];
-        let count = self.read_memory(base, &mut header).ok()?;
-        ElfImage::of_bytes(header.get(..count)?).build_id
-    }
-}
-
-impl ModuleOpener for ProcOpener {
-    fn open(&self, request: OpenRequest<'_>) -> Result<OpenedFile, OpenError> {
+    /// Opens the file that is mapped there right now.
+    fn open_now(&self, request: OpenRequest<'_>) -> Result<OpenedFile, OpenError> {
         let MappedName::File { path, deleted } = &request.mapping.name else {
             return Err(OpenError::NoFile);
         };
@@ -166,6 +162,23 @@ impl ModuleOpener for ProcOpener {
         }
         let (file, verification) = self.open_in_root(request, &visible, *deleted)?;
         Ok(opened(file, verification))
+    }
+
+    fn mapped_build_id(&self, base: u64) -> Option<BuildId> {
+        let mut header = vec![0; HEADER_BYTES];
+        let count = self.read_memory(base, &mut header).ok()?;
+        ElfImage::of_bytes(header.get(..count)?).build_id
+    }
+}
+
+impl ModuleOpener for ProcOpener {
+    fn open(&self, request: OpenRequest<'_>) -> Result<OpenedFile, OpenError> {
+        if let Some(known) = self.opened.get(request.mapping) {
+            return Ok(known);
+        }
+        let file = self.open_now(request)?;
+        self.opened.insert(request.mapping, &file);
+        Ok(file)
     }
 
     fn read_memory(&self, address: u64, buffer: &mut [u8]) -> io::Result<usize> {

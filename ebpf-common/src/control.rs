@@ -24,6 +24,13 @@ pub struct Control {
     pub max_waiting: u64,
     /// For how many nanoseconds at most a thread waits that gives its CPU away.
     pub sleep_ns: u64,
+    /// Fill level of the ring buffer in bytes from which on threads wait for room. Above the
+    /// size of the ring buffer: they never do.
+    pub pause_at: u64,
+    /// Fill level at which they go on.
+    pub resume_at: u64,
+    /// For how many nanoseconds at most a thread waits for room.
+    pub max_pause_ns: u64,
 }
 
 impl Control {

@@ -11,7 +11,7 @@ pub enum Counter {
     AllocationRingFull = 0,
     /// A free whose record found no room in the ring buffer.
     FreeRingFull = 1,
-    /// The begin or end of a realloc that found no room in the ring buffer.
+    /// The result of a realloc that found no room in the ring buffer.
     ReallocRingFull = 2,
     /// A call that could not be followed because the map of threads was full.
     ThreadsFull = 3,
@@ -23,6 +23,9 @@ pub enum Counter {
     PointerUnreadable = 6,
     /// A notice that modules were loaded or unloaded that found no room.
     ModulesRingFull = 7,
+    /// The begin of a realloc that found no room in the ring buffer. Its end tells the same, but
+    /// not that another thread may be given the old address in between.
+    ReallocBeginRingFull = 8,
 
     /// A call made by the allocator itself inside another recorded call.
     Nested = 16,
@@ -49,6 +52,12 @@ pub enum Counter {
     RulesForgotten = 23,
     /// Return addresses whose unwind rule was not remembered.
     RuleMisses = 24,
+    /// Times that a thread waited for room in the ring buffer.
+    Pauses = 27,
+    /// Nanoseconds that threads waited for room, all threads together.
+    PausedNs = 28,
+    /// Waits for room that ran into their bound.
+    PauseTooLong = 29,
     /// Hits of the program by which the recorder tests links.
     SelfTest = 31,
 }
@@ -59,10 +68,11 @@ impl Counter {
 
     /// Counters of what is missing from the recording, with the words under which files and
     /// messages name them.
-    pub const LOST: [(Self, &'static str); 8] = [
+    pub const LOST: [(Self, &'static str); 9] = [
         (Self::AllocationRingFull, "allocations-ring-full"),
         (Self::FreeRingFull, "frees-ring-full"),
         (Self::ReallocRingFull, "reallocs-ring-full"),
+        (Self::ReallocBeginRingFull, "realloc-begins-ring-full"),
         (Self::ThreadsFull, "calls-too-many-threads"),
         (Self::ReturnWithoutEntry, "allocations-entry-unseen"),
         (Self::StackRingFull, "stacks-ring-full"),

@@ -37,7 +37,7 @@ pub fn enter<K: Kernel>(kernel: &K, thread: &mut Thread, registers: &Registers, 
     }
     let reallocates = matches!(call.function, Function::Realloc) && call.argument != 0;
     if reallocates && stack.is_some() && !emit_pointer(kernel, Kind::ReallocBegin, call.argument) {
-        kernel.count(Counter::ReallocRingFull);
+        kernel.count(Counter::ReallocBeginRingFull);
     }
 }
 

@@ -23,6 +23,7 @@ pub mod new_root;
 pub mod process;
 pub mod report;
 pub mod scratch;
+pub mod soak;
 pub mod targets;
 pub mod text_bytes;
 pub mod trace_file;

@@ -2,7 +2,7 @@
 //! the rest of the output.
 //!
 //! Each child leads a process group of its own. A watchdog kills the group of a
-//! child that outlives [`PATIENCE`], so that a hang becomes a failure with its
+//! child that outlives [`patience`], so that a hang becomes a failure with its
 //! standard error shown; a child that a failing test drops is killed with its
 //! group as well, so that nothing is left behind.
 
@@ -16,9 +16,13 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
+use crate::soak;
+
 /// How long any child of a test may live. No test measures time; this only
-/// bounds a hang.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// bounds a hang. A soak adds its own length.
+fn patience() -> Duration {
+    Duration::from_secs(120 + soak::longest_seconds())
+}
 
 /// A child with its three streams held by the test. Standard error is drained
 /// by a thread from the start, so no child ever blocks on it.
@@ -139,6 +143,20 @@ impl Running {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).expect("signal a child");
     }
 
+    /// Time that the child's threads have spent inside the kernel, in the ticks of
+    /// proc(5), of which most systems have 100 a second.
+    ///
+    /// # Panics
+    /// When the child is gone.
+    pub fn system_ticks(&self) -> u64 {
+        let path = format!("/proc/{}/stat", self.child.id());
+        let stat = std::fs::read_to_string(path).expect("read a child's times");
+        // Fields are counted from the state on, behind the name in parentheses.
+        let fields = stat.rsplit_once(')').map(|(_, fields)| fields);
+        let stime = fields.and_then(|fields| fields.split_whitespace().nth(12)?.parse().ok());
+        stime.unwrap_or_else(|| panic!("unknown form of `{stat}`"))
+    }
+
     /// Whether the child has not ended yet.
     pub fn is_alive(&mut self) -> bool {
         self.child
@@ -248,11 +266,11 @@ pub fn run(command: &mut Command, stdin: &[u8]) -> Ended {
 }
 
 /// Kills the process group when the returned sender is still there after
-/// [`PATIENCE`].
+/// [`patience`].
 fn watch(group: Pid) -> Sender<()> {
     let (sender, receiver) = channel::<()>();
     std::thread::spawn(move || {
-        if receiver.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+        if receiver.recv_timeout(patience()) == Err(RecvTimeoutError::Timeout) {
             let _ = killpg(group, Signal::SIGKILL);
         }
     });

@@ -42,6 +42,7 @@ const RECIPES: &[Recipe] = &[
     c("sealed", "sealed.c"),
     c("sigcount", "sigcount.c"),
     c("signals", "signals.c"),
+    c("stress", "stress.c"),
     c("threads", "threads.c"),
     c("worker", "worker.c"),
     cxx("exceptions", "exceptions.cpp"),

@@ -207,12 +207,31 @@ impl Recorded {
     /// # Panics
     /// When the summary lacks it.
     pub fn summary(&self, name: &str) -> i64 {
+        self.in_summary(name)
+            .unwrap_or_else(|| panic!("no `{name}` in the summary:\n{}", self.stderr))
+    }
+
+    /// A number of the summary, which leaves out some that are 0.
+    pub fn summary_or_zero(&self, name: &str) -> i64 {
+        self.in_summary(name).unwrap_or(0)
+    }
+
+    fn in_summary(&self, name: &str) -> Option<i64> {
+        let mut lines = self.stderr.lines();
+        let line = lines.find(|line| line.trim_start().starts_with(name))?;
+        line.split_whitespace().last()?.parse().ok()
+    }
+
+    /// Events lost for a reason, by the summary.
+    pub fn lost(&self, reason: &str) -> i64 {
+        let start = format!("lost {reason}:");
         let line = self
             .stderr
             .lines()
-            .find(|line| line.trim_start().starts_with(name));
-        let number = line.and_then(|line| line.split_whitespace().last()?.parse().ok());
-        number.unwrap_or_else(|| panic!("no `{name}` in the summary:\n{}", self.stderr))
+            .find_map(|line| line.strip_prefix(&start));
+        line.map_or(0, |count| {
+            count.trim().parse().expect("a number of lost events")
+        })
     }
 
     /// The directory that the recording was made in.

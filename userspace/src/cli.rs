@@ -67,6 +67,19 @@ pub struct RecordArgs {
     /// Size of the buffer between kernel and recorder in MiB, a power of two.
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = parse_ring_size)]
     pub ring_size: u32,
+    /// What to do when the program allocates faster than can be recorded: let its threads pause
+    /// until there is room again, or drop what finds no room and count it.
+    #[arg(long, value_enum, value_name = "HOW", default_value = "pause")]
+    pub on_overload: OverloadChoice,
+    /// Longest pause of a thread; after it, what finds no room is dropped and counted.
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_duration)]
+    pub max_pause: Duration,
+    /// End the recording when the trace file has this size, such as 500M or 2G.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub max_size: Option<u64>,
+    /// End the recording when htrace-bpf itself uses so much memory.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub max_memory: Option<u64>,
     /// How to walk stacks: by unwind tables (eh-frame), by frame pointers (fp), or by unwind tables
     /// where the kernel can (auto).
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto")]
@@ -81,6 +94,15 @@ pub struct RecordArgs {
     /// The program to record, and its arguments.
     #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
+}
+
+/// What to do when the buffer between kernel and recorder fills up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum OverloadChoice {
+    /// Threads wait for room.
+    Pause,
+    /// What finds no room is dropped.
+    Drop,
 }
 
 /// How to walk stacks.
@@ -108,6 +130,26 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
         .parse()
         .map_err(|_| format!("{digits:?} is not a number"))?;
     Duration::try_from_secs_f64(number * factor).map_err(|error| error.to_string())
+}
+
+/// A number of bytes, with a unit of 1024 to the power of one, two or three: `K`, `M` or `G`.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        unit => return Err(format!("unknown unit {unit:?}; use K, M or G")),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| format!("{digits:?} is not a whole number"))?;
+    let most = u64::MAX >> shift;
+    (1..=most)
+        .contains(&number)
+        .then(|| number << shift)
+        .ok_or_else(|| "out of range".to_owned())
 }
 
 /// A power of two up to what the kernel can take.
@@ -152,6 +194,16 @@ mod tests {
         assert_eq!(parse_duration("7"), Ok(Duration::from_secs(7)));
         for wrong in ["", "s", "3d", "-1s", "1e400"] {
             assert!(parse_duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(parse_size("7"), Ok(7));
+        assert_eq!(parse_size("500M"), Ok(500 << 20));
+        assert_eq!(parse_size("2G"), Ok(2 << 30));
+        for wrong in ["", "0", "M", "1T", "-1", "1.5G", "99999999999G"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
         }
     }
 

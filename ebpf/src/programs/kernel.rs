@@ -23,7 +23,7 @@ use htrace_ebpf_common::{
     wire::{Header, Kind, NoticeRecord, StackRecord, TICK_NS},
 };
 
-use crate::{constants, return_probes, rules, waits};
+use crate::{constants, pauses, return_probes, rules, waits};
 
 /// Flags of `bpf(BPF_MAP_CREATE)`, Linux UAPI: elements are allocated when they are inserted; user
 /// space can map the elements.
@@ -46,7 +46,7 @@ static COUNTERS: Array<u64> = Array::with_max_entries(Counter::SLOTS, 0);
 
 /// The records. The recorder sets the size.
 #[map]
-static EVENTS: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
+pub(crate) static EVENTS: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
 
 /// Copies of the records that the recorder must see at once, because the target waits.
 #[map]
@@ -244,6 +244,9 @@ fn repeat(callback: *mut c_void, walked: &mut Walked) {
 /// Helpers and maps.
 pub(crate) struct BpfKernel;
 
+/// As [`BpfKernel`], in programs that may sleep: records wait for room.
+pub(crate) struct SleepingKernel;
+
 /// Helpers and maps of kernels before 5.17: walks follow frame pointers, in a loop with a bound.
 pub(crate) struct OldKernel;
 
@@ -334,10 +337,15 @@ impl Kernel for BpfKernel {
     }
 
     fn count(&self, counter: Counter) {
-        let Some(slot) = COUNTERS.get_ptr_mut(counter.slot()) else {
-            return;
-        };
-        add(slot, 1);
+        add_to(counter, 1);
+    }
+}
+
+/// Adds to a counter.
+#[inline(always)]
+pub(crate) fn add_to(counter: Counter, number: u64) {
+    if let Some(slot) = COUNTERS.get_ptr_mut(counter.slot()) {
+        add(slot, number);
     }
 }
 
@@ -351,7 +359,45 @@ pub(crate) fn add(word: *mut u64, number: u64) {
     }
 }
 
-/// All but walks is as in [`BpfKernel`].
+/// Methods that are those of [`BpfKernel`].
+macro_rules! as_in_bpf_kernel {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
+        $(
+            #[inline(always)]
+            fn $name(&self, $($argument: $type),*) $(-> $result)? {
+                BpfKernel.$name($($argument),*)
+            }
+        )*
+    };
+}
+
+impl Kernel for SleepingKernel {
+    as_in_bpf_kernel! {
+        fn control() -> Control;
+        fn header(kind: Kind, detail: u8) -> Header;
+        fn read_user(address: u64) -> Option<u64>;
+        fn read_user_words(address: u64, words: &mut [u64; WINDOW_WORDS]) -> bool;
+        fn walk(thread: &mut Thread);
+        fn find_rule(address: u64, interrupted: bool) -> Lookup;
+        fn remembered_word(index: u32) -> u64;
+        fn remember_word(index: u32, word: u64);
+        fn replaced_return_address(slot: u64) -> u64;
+        fn stack_is_known(id: u64) -> bool;
+        fn stack_became_known(id: u64);
+        fn count(counter: Counter);
+    }
+
+    fn emit<R: Copy + 'static>(&self, record: R) -> bool {
+        pauses::for_room();
+        BpfKernel.emit(record)
+    }
+
+    fn emit_stack(&self, record: &StackRecord, frames: usize) -> bool {
+        pauses::for_room();
+        BpfKernel.emit_stack(record, frames)
+    }
+}
+
 impl Kernel for OldKernel {
     #[inline(always)]
     fn walk(&self, thread: &mut Thread) {
@@ -377,39 +423,18 @@ impl Kernel for OldKernel {
         0
     }
 
-    fn control(&self) -> Control {
-        BpfKernel.control()
-    }
-
-    fn header(&self, kind: Kind, detail: u8) -> Header {
-        BpfKernel.header(kind, detail)
-    }
-
-    fn read_user(&self, address: u64) -> Option<u64> {
-        BpfKernel.read_user(address)
-    }
-
-    fn read_user_words(&self, address: u64, words: &mut [u64; WINDOW_WORDS]) -> bool {
-        BpfKernel.read_user_words(address, words)
-    }
-
-    fn stack_is_known(&self, id: u64) -> bool {
-        BpfKernel.stack_is_known(id)
-    }
-
-    fn stack_became_known(&self, id: u64) {
-        BpfKernel.stack_became_known(id);
+    as_in_bpf_kernel! {
+        fn control() -> Control;
+        fn header(kind: Kind, detail: u8) -> Header;
+        fn read_user(address: u64) -> Option<u64>;
+        fn read_user_words(address: u64, words: &mut [u64; WINDOW_WORDS]) -> bool;
+        fn stack_is_known(id: u64) -> bool;
+        fn stack_became_known(id: u64);
+        fn emit_stack(record: &StackRecord, frames: usize) -> bool;
+        fn count(counter: Counter);
     }
 
     fn emit<R: Copy + 'static>(&self, record: R) -> bool {
         BpfKernel.emit(record)
-    }
-
-    fn emit_stack(&self, record: &StackRecord, frames: usize) -> bool {
-        BpfKernel.emit_stack(record, frames)
-    }
-
-    fn count(&self, counter: Counter) {
-        BpfKernel.count(counter);
     }
 }

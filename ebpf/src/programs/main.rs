@@ -14,6 +14,7 @@
 mod constants;
 mod kernel;
 mod mappings;
+mod pauses;
 mod return_probes;
 mod rules;
 mod waits;
@@ -28,7 +29,7 @@ use aya_log_ebpf::debug;
 use htrace_ebpf::{Kernel, call::Call, probe};
 use htrace_ebpf_common::{counters::Counter, function::Function, wire::Kind};
 
-use crate::kernel::{BpfKernel, OldKernel};
+use crate::kernel::{BpfKernel, OldKernel, SleepingKernel};
 
 /// Why programs return 0: the value is ignored for uprobes, and not used before 6.x reads it.
 const DONE: u32 = 0;
@@ -77,42 +78,81 @@ fn enter_allocation_old(context: ProbeContext) -> u32 {
     enter(&OldKernel, &context)
 }
 
-/// A `ret` instruction by which an `operator new` ends. A return probe would kill the target when
-/// an exception leaves the function.
-#[uprobe]
-fn leave_at_ret(context: ProbeContext) -> u32 {
-    let slot = kernel::registers(&context).sp;
-    let value = kernel::return_value(&context);
-    debug!(&context, "ret at slot {:x} with {:x}", slot, value);
+/// As [`enter_allocation`], and waits when the ring buffer fills up.
+#[uprobe(sleepable)]
+fn enter_allocation_sleepable(context: ProbeContext) -> u32 {
+    enter(&SleepingKernel, &context)
+}
+
+#[inline(always)]
+fn leave_at_ret_of<K: Kernel>(kernel: &K, context: &ProbeContext) -> u32 {
+    let slot = kernel::registers(context).sp;
+    let value = kernel::return_value(context);
+    debug!(context, "ret at slot {:x} with {:x}", slot, value);
     if let Some(thread) = kernel::thread_if_seen() {
-        probe::leave_at_ret(&BpfKernel, thread, slot, value);
+        probe::leave_at_ret(kernel, thread, slot, value);
     }
     DONE
 }
 
-/// The return of any of the functions above.
-#[uretprobe]
-fn leave_allocation(context: RetProbeContext) -> u32 {
-    let (slot, value) = (kernel::return_slot(&context), context.ret::<u64>());
-    debug!(&context, "leave to slot {:x} with {:x}", slot, value);
+/// A `ret` instruction by which an `operator new` ends. A return probe would kill the target when
+/// an exception leaves the function.
+#[uprobe]
+fn leave_at_ret(context: ProbeContext) -> u32 {
+    leave_at_ret_of(&BpfKernel, &context)
+}
+
+/// As [`leave_at_ret`], and waits when the ring buffer fills up.
+#[uprobe(sleepable)]
+fn leave_at_ret_sleepable(context: ProbeContext) -> u32 {
+    leave_at_ret_of(&SleepingKernel, &context)
+}
+
+#[inline(always)]
+fn leave<K: Kernel>(kernel: &K, context: &RetProbeContext) -> u32 {
+    let (slot, value) = (kernel::return_slot(context), context.ret::<u64>());
+    debug!(context, "leave to slot {:x} with {:x}", slot, value);
     // A return probe that is a perf event is run for all processes in which anybody has probed
     // the function (Linux 6.1, `uretprobe_dispatcher`); only entries are scoped. A thread that
     // never entered is not ours.
     if let Some(thread) = kernel::thread_if_seen() {
-        probe::leave(&BpfKernel, thread, slot, value);
+        probe::leave(kernel, thread, slot, value);
     }
+    DONE
+}
+
+/// The return of any function that allocates.
+#[uretprobe]
+fn leave_allocation(context: RetProbeContext) -> u32 {
+    leave(&BpfKernel, &context)
+}
+
+/// As [`leave_allocation`], and waits when the ring buffer fills up.
+#[uretprobe(sleepable)]
+fn leave_allocation_sleepable(context: RetProbeContext) -> u32 {
+    leave(&SleepingKernel, &context)
+}
+
+#[inline(always)]
+fn free<K: Kernel>(kernel: &K, context: &ProbeContext) -> u32 {
+    let registers = kernel::registers(context);
+    let thread = kernel::thread_if_seen().map(|thread| &*thread);
+    let pointer = argument(context, 0);
+    debug!(context, "free {:x}", pointer);
+    probe::release(kernel, thread, &registers, pointer);
     DONE
 }
 
 /// `free(pointer)` and `cfree(pointer)`.
 #[uprobe]
 fn enter_free(context: ProbeContext) -> u32 {
-    let registers = kernel::registers(&context);
-    let thread = kernel::thread_if_seen().map(|thread| &*thread);
-    let pointer = argument(&context, 0);
-    debug!(&context, "free {:x}", pointer);
-    probe::release(&BpfKernel, thread, &registers, pointer);
-    DONE
+    free(&BpfKernel, &context)
+}
+
+/// As [`enter_free`], and waits when the ring buffer fills up.
+#[uprobe(sleepable)]
+fn enter_free_sleepable(context: ProbeContext) -> u32 {
+    free(&SleepingKernel, &context)
 }
 
 /// `_dl_debug_state()`: the dynamic linker has changed, or is about to change, the list of

@@ -40,7 +40,7 @@ static ASKED: LruHashMap<FileKey, u64> = LruHashMap::with_max_entries(1024, 0);
 static WAITING: Array<u64> = Array::with_max_entries(1, 0);
 
 /// The kernel does not loop more often (`BPF_MAX_LOOPS`).
-const MAX_LOOPS: u32 = 1 << 23;
+pub(crate) const MAX_LOOPS: u32 = 1 << 23;
 
 /// What is waited for.
 #[repr(C)]
@@ -163,10 +163,18 @@ unsafe extern "C" fn look_and_yield(iteration: u64, wait: *mut Wait) -> i64 {
     }
     // SAFETY: as in `look`.
     let stack = unsafe { (*wait).stack };
+    !give_cpu_away(stack) as i64
+}
+
+/// Lets others have the CPU if they want it; false if the thread is being killed, and there is
+/// nothing to wait for any more. `stack` is an address of its stack. Only for programs that may
+/// sleep.
+#[inline(always)]
+pub(crate) fn give_cpu_away(stack: u64) -> bool {
     let mut word = 0_u64;
     // Pages of another task's memory are got in a loop that reschedules, also in a kernel that
     // does not preempt itself (`cond_resched` in `__get_user_pages`, Linux 5.18 to 7.2). It fails for
-    // a thread that is being killed: there is nothing to wait for any more.
+    // a thread that is being killed.
     // SAFETY: the helper writes at most so many bytes into the word.
     let result = unsafe {
         generated::bpf_copy_from_user_task(
@@ -177,7 +185,7 @@ unsafe extern "C" fn look_and_yield(iteration: u64, wait: *mut Wait) -> i64 {
             0,
         )
     };
-    (result != 0) as i64
+    result == 0
 }
 
 /// Returns 1 when the wait is over.

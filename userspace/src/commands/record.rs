@@ -1,12 +1,12 @@
 //! Recording: turns what was typed into what is to be recorded, and maps failures to exit
 //! statuses.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use crate::{
-    cli::{RecordArgs, UnwindChoice},
+    cli::{OverloadChoice, RecordArgs, UnwindChoice},
     loader::{Settings, Unwind},
-    session::{self, Options, Target, Verbosity},
+    session::{self, Limits, Options, Target, Verbosity},
     target::LaunchError,
 };
 
@@ -54,6 +54,10 @@ fn options(args: RecordArgs) -> Options {
         target,
         output: args.output,
         duration: args.duration,
+        limits: Limits {
+            file: args.max_size,
+            memory: args.max_memory,
+        },
         verbosity: if args.quiet {
             Verbosity::Quiet
         } else {
@@ -63,6 +67,10 @@ fn options(args: RecordArgs) -> Options {
             ring_bytes: args.ring_size << 20,
             unwind: unwind(args.unwind),
             max_frames: args.max_frames,
+            max_pause: match args.on_overload {
+                OverloadChoice::Pause => args.max_pause,
+                OverloadChoice::Drop => Duration::ZERO,
+            },
             log: args.verbose >= LOG_FROM,
             perf_links: args.perf_links,
             ..Settings::default()

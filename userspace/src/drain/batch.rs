@@ -92,7 +92,61 @@ impl Batch {
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
+
+    /// Bytes of [`Batch::encode`].
+    pub(super) fn encoded_length(&self) -> usize {
+        2 * WORD + self.items.len() * (1 + WORD) + self.len()
+    }
+
+    /// The batch as bytes that this process alone reads again: time, memory, then tag, length and
+    /// bytes of each item.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.encoded_length());
+        bytes.extend_from_slice(&self.now.to_ne_bytes());
+        let pages = self.resident_pages.unwrap_or(NO_SAMPLE);
+        bytes.extend_from_slice(&pages.to_ne_bytes());
+        for item in &self.items {
+            let (tag, content) = match item {
+                Item::Records(records) => (TAG_RECORDS, &records.bytes),
+                Item::Mappings(text) => (TAG_MAPPINGS, text),
+            };
+            bytes.push(tag);
+            bytes.extend_from_slice(&content.len().to_ne_bytes());
+            bytes.extend_from_slice(content);
+        }
+        bytes
+    }
+
+    /// Reads what [`Batch::encode`] has made; `None` if it is not that.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (now, bytes) = bytes.split_first_chunk::<WORD>()?;
+        let (pages, mut bytes) = bytes.split_first_chunk::<WORD>()?;
+        let mut items = Vec::new();
+        while let Some((tag, rest)) = bytes.split_first() {
+            let (length, rest) = rest.split_first_chunk::<WORD>()?;
+            let (content, rest) = rest.split_at_checked(usize::from_ne_bytes(*length))?;
+            bytes = rest;
+            let content = content.to_vec();
+            items.push(match *tag {
+                TAG_RECORDS => Item::Records(Records { bytes: content }),
+                TAG_MAPPINGS => Item::Mappings(content),
+                _ => return None,
+            });
+        }
+        let pages = u64::from_ne_bytes(*pages);
+        Some(Self {
+            now: u64::from_ne_bytes(*now),
+            resident_pages: (pages != NO_SAMPLE).then_some(pages),
+            items,
+        })
+    }
 }
+
+const WORD: usize = size_of::<u64>();
+const TAG_RECORDS: u8 = 0;
+const TAG_MAPPINGS: u8 = 1;
+/// More pages than there can be.
+const NO_SAMPLE: u64 = u64::MAX;
 
 #[cfg(test)]
 mod tests {
@@ -127,6 +181,31 @@ mod tests {
         records.push(&free(1));
         let results: Vec<bool> = records.iter().map(|record| record.is_ok()).collect();
         assert_eq!(results, [false, true]);
+    }
+
+    #[test]
+    fn a_batch_comes_back_from_bytes_and_a_damaged_one_does_not() {
+        let mut batch = Batch {
+            now: 7,
+            resident_pages: Some(9),
+            ..Batch::default()
+        };
+        batch.records().push(&free(1));
+        batch.items.push(Item::Mappings(b"maps".to_vec()));
+        batch.records().push(&free(2));
+        let bytes = batch.encode();
+        assert_eq!(bytes.len(), batch.encoded_length());
+        let again = Batch::decode(&bytes).unwrap();
+        assert_eq!((again.now, again.resident_pages), (7, Some(9)));
+        assert_eq!(format!("{:?}", again.items), format!("{:?}", batch.items));
+        for cut in (0..bytes.len()).filter(|cut| *cut != 16) {
+            let shorter = Batch::decode(&bytes[..cut]);
+            // Between items it is a shorter batch: lengths are kept apart.
+            assert!(
+                shorter.is_none_or(|shorter| shorter.items.len() < 3),
+                "{cut}"
+            );
+        }
     }
 
     #[test]

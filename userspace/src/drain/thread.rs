@@ -4,7 +4,6 @@ use std::{
     fs::{self, File},
     io::{self, PipeReader, PipeWriter},
     os::{fd::AsFd, unix::fs::FileExt},
-    sync::mpsc::SyncSender,
     thread::{self, JoinHandle},
 };
 
@@ -15,7 +14,10 @@ use nix::{
     time::{ClockId, clock_gettime},
 };
 
-use super::batch::{Batch, Item};
+use super::{
+    batch::{Batch, Item},
+    queue::{Disconnected, Queue},
+};
 
 /// Milliseconds between two looks at a ring buffer that does not ask for one; also the distance
 /// of time stamps and of memory samples.
@@ -25,7 +27,7 @@ const PERIOD_MS: u16 = 10;
 const BATCH_BYTES: usize = 1 << 20;
 
 /// What to empty, and where to.
-pub struct Input {
+pub struct Input<Q> {
     /// The ring buffer.
     pub events: RingBuf<MapData>,
     /// The target, in our pid namespace.
@@ -36,7 +38,7 @@ pub struct Input {
     /// The target's mappings as they were noted while it waited, by the stamps of records.
     pub noted_mappings: Box<dyn Fn(u64) -> Option<Vec<u8>> + Send>,
     /// Where batches go. When there is no room the drain waits, and the ring buffer fills.
-    pub batches: SyncSender<Batch>,
+    pub batches: Q,
 }
 
 /// The running drain.
@@ -65,7 +67,7 @@ impl Drain {
     ///
     /// # Errors
     /// When there can be no further thread.
-    pub fn start(input: Input) -> Result<Self, DrainError> {
+    pub fn start<Q: Queue>(input: Input<Q>) -> Result<Self, DrainError> {
         let (stopped, stop) = io::pipe()?;
         let worker = Worker::new(input, stopped)?;
         let thread = thread::Builder::new()
@@ -84,8 +86,8 @@ impl Drain {
     }
 }
 
-struct Worker {
-    input: Input,
+struct Worker<Q> {
+    input: Input<Q>,
     wakes: Epoll,
     /// Kept open: it is waited for.
     _stopped: PipeReader,
@@ -97,8 +99,8 @@ struct Worker {
 const RING: u64 = 0;
 const STOP: u64 = 1;
 
-impl Worker {
-    fn new(input: Input, stopped: PipeReader) -> io::Result<Self> {
+impl<Q: Queue> Worker<Q> {
+    fn new(input: Input<Q>, stopped: PipeReader) -> io::Result<Self> {
         let wakes = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         // A ring buffer is always ready while there is something in it. Only its wake-ups are
         // waited for (edges), or the thread would spin.
@@ -172,7 +174,7 @@ impl Worker {
         self.input
             .batches
             .send(batch)
-            .map_err(|_| DrainError::NoReceiver)
+            .map_err(|Disconnected| DrainError::NoReceiver)
     }
 
     /// Second field of `/proc/PID/statm` (proc(5)).

@@ -21,7 +21,7 @@ mod self_test;
 pub mod tables;
 mod walks;
 
-use std::{collections::BTreeMap, fs::File, os::fd::OwnedFd};
+use std::{collections::BTreeMap, fs::File, os::fd::OwnedFd, time::Duration};
 
 use aya::maps::{Array, MapData, RingBuf};
 use htrace_ebpf_common::{
@@ -56,6 +56,8 @@ pub struct Settings {
     pub table_words: u32,
     /// How many threads of the target may wait for us at once; each keeps a CPU busy.
     pub max_waiting: u64,
+    /// For how long at most a thread waits for room in the ring buffer; not at all if zero.
+    pub max_pause: Duration,
     /// True to let programs log what they do.
     pub log: bool,
     /// Attach with one perf event a probe, as before Linux 6.6, even where links can do more.
@@ -72,6 +74,7 @@ impl Default for Settings {
             max_frames: MAX_FRAMES as u32,
             table_words: 2 << 20,
             max_waiting: 0,
+            max_pause: Duration::from_millis(100),
             log: false,
             perf_links: false,
         }
@@ -153,7 +156,7 @@ impl Programs {
                 wait_ns: WAIT_NS,
                 sleep_ns: SLEEP_NS,
                 max_waiting: settings.max_waiting,
-                ..Control::default()
+                ..pauses(settings)
             },
         };
         programs.store_control()?;
@@ -298,6 +301,23 @@ impl Programs {
                 Ok(false)
             }
         }
+    }
+}
+
+/// When threads wait for room in the ring buffer: from three quarters to a half. They never do
+/// if they may not.
+fn pauses(settings: &Settings) -> Control {
+    let ring = u64::from(settings.ring_bytes);
+    let pause_at = if settings.max_pause.is_zero() {
+        u64::MAX
+    } else {
+        ring / 4 * 3
+    };
+    Control {
+        pause_at,
+        resume_at: ring / 2,
+        max_pause_ns: u64::try_from(settings.max_pause.as_nanos()).unwrap_or(u64::MAX),
+        ..Control::default()
     }
 }
 

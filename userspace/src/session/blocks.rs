@@ -106,6 +106,12 @@ impl Blocks {
         std::mem::take(&mut self.live).into_values().chain(aside)
     }
 
+    /// Infos of the blocks that live.
+    pub(super) fn live_infos(&self) -> impl Iterator<Item = AllocationInfoIndex> {
+        let aside = self.set_aside.values().filter_map(|(_, info)| *info);
+        self.live.values().copied().chain(aside)
+    }
+
     /// Blocks that live.
     pub(super) fn live(&self) -> usize {
         self.live.len()

@@ -1,7 +1,7 @@
 //! Waits for the end of a recording, and does meanwhile what comes up.
 
 use std::{
-    io,
+    fs, io,
     os::fd::{AsFd, OwnedFd},
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -41,6 +41,10 @@ pub(super) enum End {
     Duration,
     /// The trace file cannot be written.
     RecorderFailed,
+    /// The trace file is as large as it may be.
+    FileLimit,
+    /// We use as much memory as we may.
+    MemoryLimit,
 }
 
 impl End {
@@ -49,9 +53,27 @@ impl End {
         match self {
             Self::Exited(Some(Exit::Code(code))) => TargetExit::Code(code),
             Self::Exited(Some(Exit::Signal(signal))) => TargetExit::Signal(signal),
-            Self::Exited(None) | Self::Asked | Self::Duration | Self::RecorderFailed => {
-                TargetExit::Detached
-            }
+            Self::Exited(None)
+            | Self::Asked
+            | Self::Duration
+            | Self::RecorderFailed
+            | Self::FileLimit
+            | Self::MemoryLimit => TargetExit::Detached,
+        }
+    }
+
+    /// What the user is told if the end is not what he waits for.
+    pub(super) fn reason(self) -> Option<&'static str> {
+        match self {
+            Self::FileLimit => Some(
+                "htrace-bpf: the trace file has reached --max-size: the recording ends here, the \
+                 program runs on",
+            ),
+            Self::MemoryLimit => Some(
+                "htrace-bpf: this process has reached --max-memory: the recording ends here, the \
+                 program runs on",
+            ),
+            _ => None,
         }
     }
 }
@@ -133,6 +155,8 @@ pub(super) struct Wait<'a> {
     pub(super) stats: Arc<Stats>,
     pub(super) verbosity: Verbosity,
     pub(super) duration: Option<Duration>,
+    /// Bytes of memory that this process may have.
+    pub(super) max_memory: Option<u64>,
 }
 
 /// Distance of progress lines, and of looks at whether the recorder still works.
@@ -163,8 +187,8 @@ impl Wait<'_> {
                 _ = ticks.tick() => {
                     flush(&mut log);
                     progress.show(&self.stats, self.programs);
-                    if self.stats.failed.load(Ordering::Acquire) {
-                        break End::RecorderFailed;
+                    if let Some(end) = self.at_limit() {
+                        break end;
                     }
                 }
             }
@@ -172,6 +196,18 @@ impl Wait<'_> {
         flush(&mut log);
         progress.clear();
         Ok(end)
+    }
+
+    /// Why the recording cannot go on, if it cannot.
+    fn at_limit(&self) -> Option<End> {
+        if self.stats.failed.load(Ordering::Acquire) {
+            return Some(End::RecorderFailed);
+        }
+        if self.stats.file_is_full.load(Ordering::Acquire) {
+            return Some(End::FileLimit);
+        }
+        let limit = self.max_memory?;
+        (resident_bytes()? >= limit).then_some(End::MemoryLimit)
     }
 
     /// Our exit status is the program's, for whose end we wait in any case; a process that was
@@ -230,6 +266,16 @@ impl Wait<'_> {
 fn exit_of(subject: &Subject) -> anyhow::Result<AsyncFd<OwnedFd>> {
     let descriptor = subject.process().as_fd().try_clone_to_owned()?;
     readiness::readable(descriptor).context("cannot wait for the target")
+}
+
+/// Bytes of memory that this process has: `VmRSS` in proc(5).
+fn resident_bytes() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes << 10)
 }
 
 async fn until(deadline: Option<Instant>) {

@@ -15,7 +15,7 @@ use std::{
 
 use htrace_ebpf_common::wire::{Event, Frames, Outcome, Record, StackEnd};
 use htrace_trace_format::{Frame, IpIndex, StringIndex, TraceIndex, TraceWriter};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
     blocks::{Blocks, Counts},
@@ -56,6 +56,8 @@ pub(super) struct Converter<W: Write, N> {
     stamped: Option<u64>,
     sampled: Option<u64>,
     malformed: u64,
+    threads: FxHashSet<u32>,
+    last_thread: u32,
 }
 
 /// Live bytes, and the sizes that infos stand for.
@@ -80,6 +82,10 @@ pub(super) struct Totals {
     pub cut_stacks: BTreeMap<(StackEnd, Arc<str>), u64>,
     /// Records that could not be decoded.
     pub malformed: u64,
+    /// Threads that were seen.
+    pub threads: u64,
+    /// Blocks that live at the end, by size.
+    pub live_sizes: BTreeMap<u64, u64>,
 }
 
 impl<W: Write, N: Names> Converter<W, N> {
@@ -97,12 +103,15 @@ impl<W: Write, N: Names> Converter<W, N> {
             stamped: None,
             sampled: None,
             malformed: 0,
+            threads: FxHashSet::default(),
+            last_thread: 0,
         }
     }
 
     /// Converts one record that was read at the tick `now`.
     pub(super) fn record(&mut self, record: &Record<'_>, now: u64) -> io::Result<()> {
         self.stamp(tick_of(record.clock, now))?;
+        self.seen(record.tid);
         match record.event {
             Event::Stack { id, end, frames } => self.stack(id, end, frames),
             Event::Allocation {
@@ -128,6 +137,13 @@ impl<W: Write, N: Names> Converter<W, N> {
             Event::Exec { .. } => self.forget_heap()?,
         }
         Ok(())
+    }
+
+    fn seen(&mut self, thread: u32) {
+        if self.last_thread != thread {
+            self.last_thread = thread;
+            self.threads.insert(thread);
+        }
     }
 
     /// Counts a record that could not be decoded.
@@ -183,7 +199,17 @@ impl<W: Write, N: Names> Converter<W, N> {
             stack_ends,
             cut_stacks,
             malformed: self.malformed,
+            threads: self.threads.len() as u64,
+            live_sizes: self.live_sizes(),
         }
+    }
+
+    fn live_sizes(&self) -> BTreeMap<u64, u64> {
+        let mut sizes = BTreeMap::new();
+        for info in self.blocks.live_infos() {
+            *sizes.entry(self.sizes.of(info.get())).or_default() += 1;
+        }
+        sizes
     }
 
     /// Ends the conversion.

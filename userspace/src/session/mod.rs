@@ -9,6 +9,8 @@ pub mod allocators;
 mod blocks;
 mod control;
 mod converter;
+mod counted;
+mod false_leaks;
 mod names;
 mod options;
 pub mod output;
@@ -18,17 +20,13 @@ mod subject;
 mod summary;
 mod unwinding;
 
-use std::{
-    fs,
-    path::PathBuf,
-    sync::{Arc, mpsc as std_mpsc},
-};
+use std::{fs, path::PathBuf, sync::Arc};
 
 use anyhow::Context;
 use htrace_trace_format::TargetExit;
 use tokio::sync::mpsc as tokio_mpsc;
 
-pub use self::options::{Options, Target, Verbosity};
+pub use self::options::{Limits, Options, Target, Verbosity};
 use self::{
     allocators::Allocators,
     output::Output,
@@ -38,13 +36,13 @@ use self::{
     unwinding::Unwinding,
 };
 use crate::{
-    drain::{Drain, Input},
+    drain::{Drain, Input, Spill, queue::queue},
     loader::Programs,
     modules::Module,
     unwind::{Snapshots, Worker},
 };
 
-/// Batches that may wait for the recorder, of a MiB or 10 ms each.
+/// Batches that may wait for the recorder in memory, of a MiB or 10 ms each.
 const QUEUED_BATCHES: usize = 16;
 
 /// Records a target and returns the exit status that this process is to have.
@@ -64,8 +62,14 @@ pub async fn record(options: Options) -> anyhow::Result<u8> {
     let output = output::create(options.output.as_deref(), &subject.output_context())?;
     let snapshots = Arc::new(Snapshots::default());
     let worker = unwinding.start(&mut programs, &subject, Arc::clone(&snapshots))?;
-    let (pipeline, mut modules_seen) =
-        Pipeline::start(&mut programs, &subject, output, snapshots, worker)?;
+    let (pipeline, mut modules_seen) = Pipeline::start(
+        &mut programs,
+        &subject,
+        output,
+        options.limits,
+        snapshots,
+        worker,
+    )?;
     programs.start()?;
     if let Err(error) = subject.resume() {
         programs.stop()?;
@@ -83,10 +87,14 @@ pub async fn record(options: Options) -> anyhow::Result<u8> {
         stats: pipeline.recorder.stats(),
         verbosity: options.verbosity,
         duration: options.duration,
+        max_memory: options.limits.memory,
     };
     let end = wait.for_end().await?;
     wait.programs.stop()?;
-    let losses = Losses::read(wait.programs);
+    if let Some(reason) = end.reason() {
+        options.verbosity.complain(reason);
+    }
+    let losses = Losses::read(wait.programs, wait.subject.is_launched());
     let finished = pipeline.finish(Closing {
         losses,
         exit: end.target_exit(),
@@ -121,14 +129,22 @@ impl Pipeline {
         programs: &mut Programs,
         subject: &Subject,
         output: Output,
+        limits: Limits,
         snapshots: Arc<Snapshots>,
         lookout: Worker,
     ) -> anyhow::Result<(Self, ModulesSeen)> {
         let (new_modules, modules_seen) = tokio_mpsc::unbounded_channel();
-        let (batches, batch_receiver) = std_mpsc::sync_channel(QUEUED_BATCHES);
+        let spill = Spill::beside(&output.path, limits.file).with_context(|| {
+            format!(
+                "cannot look into the directory of {}",
+                output.path.display()
+            )
+        })?;
+        let (batches, batch_receiver) = queue(QUEUED_BATCHES, spill);
         let recorder = Recorder::start(RecorderInput {
             batches: batch_receiver,
             file: output.file,
+            max_bytes: limits.file,
             header: subject.file_header(),
             names: subject.names(new_modules),
         })?;

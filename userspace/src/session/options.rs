@@ -44,10 +44,21 @@ pub struct Options {
     pub output: Option<PathBuf>,
     /// For how long at most.
     pub duration: Option<Duration>,
+    /// Where to end.
+    pub limits: Limits,
     /// How much to say.
     pub verbosity: Verbosity,
     /// How to load the programs.
     pub settings: Settings,
+}
+
+/// Bounds at which a recording ends, in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of the trace file. It may grow beyond by what was in one batch.
+    pub file: Option<u64>,
+    /// Bytes of memory that this process may have.
+    pub memory: Option<u64>,
 }
 
 /// How much to say. Everything goes to standard error: standard output is the target's.

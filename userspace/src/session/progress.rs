@@ -77,7 +77,7 @@ fn draw(text: &str) {
 }
 
 /// Bytes in the units of reports.
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     const STEP: f64 = 1000.0;
     let mut value = bytes as f64;
     for unit in ["B", "K", "M", "G"] {

@@ -6,7 +6,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
-        mpsc::{self, Receiver, Sender},
+        mpsc::{self, Sender},
     },
     thread::{self, JoinHandle},
 };
@@ -16,11 +16,12 @@ use htrace_trace_format::{Note, TraceWriter, compression::ZstdFrameWriter, write
 
 use super::{
     converter::{Converter, Totals},
+    counted::Counted,
     names::{NamesSource, ProcessNames},
     subject::FileHeader,
     summary::Closing,
 };
-use crate::drain::{Batch, Item, now};
+use crate::drain::{Batch, Item, now, queue::Receiver};
 
 /// Ticks of 10 ms between two checkpoints: what a sudden death loses at most.
 const CHECKPOINT_TICKS: u64 = 100;
@@ -31,9 +32,11 @@ const LEVEL: i32 = 3;
 /// What a recorder needs.
 pub(super) struct RecorderInput {
     /// What to record.
-    pub(super) batches: Receiver<Batch>,
+    pub(super) batches: Receiver,
     /// Where to.
     pub(super) file: File,
+    /// Bytes at which the file is complete.
+    pub(super) max_bytes: Option<u64>,
     /// What stands at the top of the file.
     pub(super) header: FileHeader,
     /// What addresses mean.
@@ -49,6 +52,8 @@ pub(super) struct Stats {
     pub(super) live_bytes: AtomicU64,
     /// True when the recorder has ended because the file could not be written.
     pub(super) failed: AtomicBool,
+    /// True when the file is as large as it may be. What came later is not in it.
+    pub(super) file_is_full: AtomicBool,
 }
 
 /// The running recorder.
@@ -58,7 +63,8 @@ pub(super) struct Recorder {
     stats: Arc<Stats>,
 }
 
-type FileConverter = Converter<ZstdFrameWriter<File>, ProcessNames>;
+type Sink = ZstdFrameWriter<Counted<File>>;
+type FileConverter = Converter<Sink, ProcessNames>;
 
 impl Recorder {
     /// Starts to record: the head of the file is written when this returns.
@@ -66,6 +72,7 @@ impl Recorder {
         let RecorderInput {
             batches,
             file,
+            max_bytes,
             header,
             names,
         } = input;
@@ -76,7 +83,7 @@ impl Recorder {
         let shared = Arc::clone(&stats);
         let record = move || {
             let mut converter = Converter::new(writer, ProcessNames::new(names), start);
-            convert_all(&mut converter, &batches, &shared)?;
+            convert_all(&mut converter, &batches, &shared, max_bytes)?;
             let totals = converter.totals();
             // Without a closing the recording was given up.
             if let Ok(closing) = closes.recv() {
@@ -119,11 +126,12 @@ const CANNOT_WRITE: &str = "cannot write the trace file";
 
 fn convert_all(
     converter: &mut FileConverter,
-    batches: &Receiver<Batch>,
+    batches: &Receiver,
     stats: &Stats,
+    max_bytes: Option<u64>,
 ) -> io::Result<()> {
     let mut checkpoint = now();
-    while let Ok(batch) = batches.recv() {
+    while let Some(batch) = batches.receive()? {
         convert(converter, &batch)?;
         if batch.now >= checkpoint + CHECKPOINT_TICKS {
             checkpoint = batch.now;
@@ -132,7 +140,18 @@ fn convert_all(
         let (allocations, live_bytes) = converter.progress();
         stats.allocations.store(allocations, Ordering::Relaxed);
         stats.live_bytes.store(live_bytes, Ordering::Relaxed);
+        let written = converter.writer().sink_mut().sink().written();
+        if max_bytes.is_some_and(|most| written >= most) {
+            stats.file_is_full.store(true, Ordering::Release);
+            return throw_away(batches);
+        }
     }
+    Ok(())
+}
+
+/// Takes what comes until nothing more comes, so that nobody waits.
+fn throw_away(batches: &Receiver) -> io::Result<()> {
+    while batches.receive()?.is_some() {}
     Ok(())
 }
 
@@ -153,7 +172,7 @@ fn convert(converter: &mut FileConverter, batch: &Batch) -> io::Result<()> {
     converter.sample(batch.now, batch.resident_pages)
 }
 
-fn start_file(file: File, header: &FileHeader) -> io::Result<TraceWriter<ZstdFrameWriter<File>>> {
+fn start_file(file: File, header: &FileHeader) -> io::Result<TraceWriter<Sink>> {
     let command: Vec<&[u8]> = header.command.iter().map(Vec::as_slice).collect();
     let suppressions: Vec<&str> = header.suppressions.iter().map(String::as_str).collect();
     let header = Header {
@@ -164,7 +183,7 @@ fn start_file(file: File, header: &FileHeader) -> io::Result<TraceWriter<ZstdFra
         attached: header.attached,
         started: Some(header.started),
     };
-    let mut writer = TraceWriter::new(ZstdFrameWriter::new(file, LEVEL)?, &header)?;
+    let mut writer = TraceWriter::new(Sink::new(Counted::new(file), LEVEL)?, &header)?;
     writer.checkpoint()?;
     Ok(writer)
 }
@@ -181,7 +200,7 @@ fn finish_file(converter: FileConverter, totals: &Totals, closing: &Closing) -> 
         })?;
     }
     writer.note(&Note::Exit(closing.exit))?;
-    let file = writer.finish()?.finish()?;
+    let file = writer.finish()?.finish()?.into_inner();
     file.sync_data().or_else(|error| match error.kind() {
         // Pipes and the like have nothing to synchronise.
         io::ErrorKind::InvalidInput => Ok(()),

@@ -5,7 +5,11 @@ use std::{fmt::Write, path::Path};
 use htrace_ebpf_common::counters::Counter;
 use htrace_trace_format::TargetExit;
 
-use super::converter::Totals;
+use super::progress::size;
+use super::{
+    converter::Totals,
+    false_leaks::{Amount, Evidence, FalseLeaks},
+};
 use crate::loader::Programs;
 
 /// What the programs have counted.
@@ -13,6 +17,17 @@ use crate::loader::Programs;
 pub(super) struct Losses {
     lost: Vec<(&'static str, u64)>,
     handled: Vec<(&'static str, u64)>,
+    pauses: Pauses,
+    /// Counts of lost calls by kind.
+    evidence: Evidence,
+}
+
+/// How often and how long threads of the target waited for room in the ring buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pauses {
+    count: u64,
+    nanoseconds: u64,
+    too_long: u64,
 }
 
 /// What is known only at the end.
@@ -26,7 +41,7 @@ pub(super) struct Closing {
 
 impl Losses {
     /// Reads the counters.
-    pub(super) fn read(programs: &Programs) -> Self {
+    pub(super) fn read(programs: &Programs, from_start: bool) -> Self {
         let read = |counters: &[(Counter, &'static str)]| {
             let counted = counters
                 .iter()
@@ -36,7 +51,23 @@ impl Losses {
         Self {
             lost: read(&Counter::LOST),
             handled: read(&Counter::HANDLED),
+            pauses: Pauses {
+                count: programs.counter(Counter::Pauses),
+                nanoseconds: programs.counter(Counter::PausedNs),
+                too_long: programs.counter(Counter::PauseTooLong),
+            },
+            evidence: evidence(programs, from_start),
         }
+    }
+
+    /// What of the leaks may be false.
+    pub(super) fn false_leaks(&self, totals: &Totals) -> FalseLeaks {
+        let evidence = Evidence {
+            reused: totals.counts.unseen_frees,
+            threads: totals.threads,
+            ..self.evidence
+        };
+        evidence.bounds(&totals.live_sizes)
     }
 
     /// What was lost, by reason.
@@ -47,6 +78,24 @@ impl Losses {
     /// Number of events and stacks lost.
     pub(super) fn total(&self) -> u64 {
         self.lost.iter().map(|(_, count)| count).sum()
+    }
+}
+
+/// Counts of lost calls by kind, without what only the recorder knows.
+fn evidence(programs: &Programs, from_start: bool) -> Evidence {
+    let sum = |counters: &[Counter]| counters.iter().map(|c| programs.counter(*c)).sum();
+    Evidence {
+        frees: sum(&[Counter::FreeRingFull]),
+        reallocs: sum(&[Counter::ReallocRingFull]),
+        allocations: sum(&[
+            Counter::AllocationRingFull,
+            Counter::ReallocRingFull,
+            Counter::ThreadsFull,
+            Counter::ReturnWithoutEntry,
+            Counter::PointerUnreadable,
+        ]),
+        from_start,
+        ..Evidence::default()
     }
 }
 
@@ -71,6 +120,8 @@ pub(super) fn text(totals: &Totals, losses: &Losses, path: &Path) -> String {
             format_args!("The recording is incomplete: {LOSS_ADVICE}"),
         );
     }
+    false_leaks(&mut text, &losses.false_leaks(totals));
+    pauses(&mut text, losses.pauses);
     cut_stacks(&mut text, totals);
     for (name, count) in &losses.handled {
         tracing::info!("{name}: {count}");
@@ -91,6 +142,44 @@ pub(super) fn text(totals: &Totals, losses: &Losses, path: &Path) -> String {
         format_args!("  htrace-bpf report {}", quoted(path)),
     );
     text
+}
+
+/// Lost frees make leaks of blocks that are none.
+fn false_leaks(text: &mut String, bounds: &FalseLeaks) {
+    let FalseLeaks { at_least, at_most } = bounds;
+    if at_most.blocks == 0 {
+        return;
+    }
+    let shown = |amount: &Amount| format!("{} ({} blocks)", size(amount.bytes), amount.blocks);
+    line(
+        text,
+        format_args!(
+            "between {} and {} of the leaks may be false: their frees may be among the lost",
+            shown(at_least),
+            shown(at_most)
+        ),
+    );
+}
+
+/// How long the target was held up.
+fn pauses(text: &mut String, pauses: Pauses) {
+    if pauses.count == 0 {
+        return;
+    }
+    let seconds = pauses.nanoseconds as f64 / 1e9;
+    line(
+        text,
+        format_args!(
+            "pauses until there was room: {}, {seconds:.3} s in all threads together",
+            pauses.count
+        ),
+    );
+    if pauses.too_long > 0 {
+        line(
+            text,
+            format_args!("\t{} reached --max-pause", pauses.too_long),
+        );
+    }
 }
 
 /// How many allocations have a stack that was cut, and where most.
@@ -142,7 +231,7 @@ mod tests {
     fn said(lost: Vec<(&'static str, u64)>) -> String {
         let losses = Losses {
             lost,
-            handled: Vec::new(),
+            ..Losses::default()
         };
         text(&Totals::default(), &losses, Path::new("run 1.zst"))
     }
@@ -159,6 +248,31 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("lost"), "{text}");
+    }
+
+    #[test]
+    fn pauses_and_bounds_of_false_leaks_are_told() {
+        let losses = Losses {
+            pauses: Pauses {
+                count: 3,
+                nanoseconds: 1_500_000_000,
+                too_long: 1,
+            },
+            evidence: Evidence {
+                frees: 2,
+                ..Evidence::default()
+            },
+            ..Losses::default()
+        };
+        let totals = Totals {
+            live_sizes: [(1000, 1), (500, 7)].into(),
+            ..Totals::default()
+        };
+        let text = text(&totals, &losses, Path::new("run.zst"));
+        let bounds = "between 0.0B (0 blocks) and 1.5K (2 blocks) of the leaks may be false";
+        assert!(text.contains(bounds), "{text}");
+        assert!(text.contains("room: 3, 1.500 s in all"), "{text}");
+        assert!(text.contains("\t1 reached --max-pause\n"), "{text}");
     }
 
     #[test]

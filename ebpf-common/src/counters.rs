@@ -53,7 +53,7 @@ pub enum Counter {
     /// Return addresses whose unwind rule was not remembered.
     RuleMisses = 24,
     /// Times that a thread waited for room in the ring buffer.
-    Pauses = 27,
+    Pauses = 30,
     /// Nanoseconds that threads waited for room, all threads together.
     PausedNs = 28,
     /// Waits for room that ran into their bound.

@@ -20,6 +20,12 @@ pub enum Feature {
     Setpriv,
     /// Kernel threads in sight, which they are not from inside a container.
     KernelThreads,
+    /// Control groups that limit memory.
+    MemoryGroups,
+    /// The debugger gdb.
+    Gdb,
+    /// bpftrace.
+    Bpftrace,
     /// User namespaces that root may create.
     UserNamespaces,
 }
@@ -53,6 +59,14 @@ fn missing(feature: Feature) -> Option<String> {
         Feature::KernelThreads => (!std::fs::read("/proc/2/comm")
             .is_ok_and(|name| name == b"kthreadd\n"))
         .then(|| "process 2 is not kthreadd".to_owned()),
+        Feature::MemoryGroups => {
+            let both = ["memory/memory.limit_in_bytes", "cgroup.controllers"];
+            let root = Path::new("/sys/fs/cgroup");
+            (!both.iter().any(|file| root.join(file).exists()))
+                .then(|| "no control groups at /sys/fs/cgroup".to_owned())
+        }
+        Feature::Gdb => missing_program("gdb"),
+        Feature::Bpftrace => missing_program("bpftrace"),
         Feature::UserNamespaces => (!Path::new("/proc/self/ns/user").exists())
             .then(|| "the kernel has no user namespaces".to_owned()),
     }

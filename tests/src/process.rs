@@ -149,12 +149,28 @@ impl Running {
     /// # Panics
     /// When the child is gone.
     pub fn system_ticks(&self) -> u64 {
+        let ticks = self.stat_field(12);
+        ticks.parse().expect("a number of ticks")
+    }
+
+    /// The child's state as proc(5) tells it: `T` when it is stopped.
+    ///
+    /// # Panics
+    /// When the child is gone.
+    pub fn state(&self) -> char {
+        self.stat_field(0).chars().next().expect("a letter")
+    }
+
+    /// A field of `/proc/PID/stat`, counted from the state on, which follows the
+    /// name in parentheses.
+    fn stat_field(&self, index: usize) -> String {
         let path = format!("/proc/{}/stat", self.child.id());
-        let stat = std::fs::read_to_string(path).expect("read a child's times");
-        // Fields are counted from the state on, behind the name in parentheses.
+        let stat = std::fs::read_to_string(path).expect("read a child's state");
         let fields = stat.rsplit_once(')').map(|(_, fields)| fields);
-        let stime = fields.and_then(|fields| fields.split_whitespace().nth(12)?.parse().ok());
-        stime.unwrap_or_else(|| panic!("unknown form of `{stat}`"))
+        let field = fields.and_then(|fields| fields.split_whitespace().nth(index));
+        field
+            .unwrap_or_else(|| panic!("unknown form of `{stat}`"))
+            .to_owned()
     }
 
     /// Whether the child has not ended yet.

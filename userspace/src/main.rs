@@ -1,6 +1,10 @@
 //! The command `htrace-bpf`.
 
-use std::{ffi::OsString, io::IsTerminal, process::ExitCode};
+use std::{
+    ffi::OsString,
+    io::{IsTerminal, Write},
+    process::ExitCode,
+};
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
 use htrace_bpf::{
@@ -49,12 +53,14 @@ fn start_logging(cli: &Cli) {
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .without_time()
+        .log_internal_errors(false)
         .init();
 }
 
 fn finish(result: anyhow::Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {
-        eprintln!("htrace-bpf: {error:#}");
+        // A closed standard error must not turn an error into a panic.
+        let _closed = writeln!(std::io::stderr(), "htrace-bpf: {error:#}");
         ExitCode::FAILURE
     })
 }

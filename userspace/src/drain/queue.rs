@@ -200,7 +200,7 @@ mod tests {
     }
 
     fn spill(directory: &Path, limit: Option<u64>) -> Spill {
-        Spill::beside(&directory.join("trace.zst"), limit).unwrap()
+        Spill::beside(&directory.join("trace.zst"), limit)
     }
 
     fn received(receiver: &Receiver) -> Option<u64> {

@@ -18,6 +18,7 @@ use super::{
     batch::{Batch, Item},
     queue::{Disconnected, Queue},
 };
+use crate::sys::capabilities;
 
 /// Milliseconds between two looks at a ring buffer that does not ask for one; also the distance
 /// of time stamps and of memory samples.
@@ -72,7 +73,10 @@ impl Drain {
         let worker = Worker::new(input, stopped)?;
         let thread = thread::Builder::new()
             .name("drain".to_owned())
-            .spawn(move || worker.run())?;
+            .spawn(move || {
+                capabilities::keep_while_recording();
+                worker.run()
+            })?;
         Ok(Self { thread, stop })
     }
 

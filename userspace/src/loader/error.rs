@@ -38,6 +38,24 @@ pub enum LoadError {
         /// What is missing.
         missing: Missing,
     },
+    /// There is no memory for a map.
+    #[error(
+        "there is not enough memory for the BPF map {map} (a limit of the control group counts, \
+         too); a smaller --ring-size takes less"
+    )]
+    NoMemory {
+        /// Name of the map.
+        map: String,
+    },
+    /// The limit of locked memory is too low: before Linux 5.11.
+    #[error(
+        "BPF maps need more locked memory than the limit of {bytes} bytes: run `ulimit -l unlimited`, \
+         or as root (sudo), or with CAP_SYS_RESOURCE"
+    )]
+    LockedMemory {
+        /// The limit.
+        bytes: u64,
+    },
     /// The verifier refused a program.
     #[error("the kernel refuses the BPF program {program}; its verifier says:\n{log}\n")]
     Verifier {

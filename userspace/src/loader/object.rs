@@ -12,7 +12,9 @@ use aya::{
 };
 use aya_obj::{EbpfSectionKind, Function, Program, ProgramSection, maps::Map as MapDefinition};
 
-use super::{LoadError, Settings, functions, links::LinkKind, walks::Walks};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use super::{LoadError, Settings, functions, links::LinkKind, privileges, walks::Walks};
 use crate::sys::bpf;
 
 /// The object that the build has left; empty if there was none.
@@ -55,6 +57,7 @@ impl Object {
         object
             .patch_map_data(HashMap::from(constants))
             .map_err(unusable)?;
+        allow_locked_memory();
         let btf = load_btf(&mut object)?;
         let mut definitions: HashMap<_, _> = object.maps.drain().collect();
         let mut maps = HashMap::new();
@@ -236,7 +239,8 @@ fn make_map(name: &str, definition: &MapDefinition) -> Result<MapData, LoadError
         EbpfSectionKind::Rodata | EbpfSectionKind::Data | EbpfSectionKind::Bss
     );
     let read_only = definition.section_kind() == EbpfSectionKind::Rodata;
-    let map = MapData::create(definition.clone(), name, None).map_err(explain_map)?;
+    let map = MapData::create(definition.clone(), name, None)
+        .map_err(|error| explain_map(error, name))?;
     let stored = |result: io::Result<()>| {
         result.map_err(|source| LoadError::system(format!("cannot fill the map {name}"), source))
     };
@@ -271,8 +275,34 @@ fn unusable(error: impl std::fmt::Display) -> LoadError {
     LoadError::Object(error.to_string())
 }
 
-/// Says why a map could not be made: no privileges, or no ring buffers before Linux 5.8.
-fn explain_map(error: aya::maps::MapError) -> LoadError {
+/// Before Linux 5.11 maps count as locked memory, of which most users may have little.
+fn allow_locked_memory() {
+    let most = libc::RLIM_INFINITY;
+    if kernel_version() < MAPS_UNLOCKED_SINCE
+        && let Err(error) = setrlimit(Resource::RLIMIT_MEMLOCK, most, most)
+    {
+        tracing::debug!("the limit of locked memory cannot be raised: {error}");
+    }
+}
+
+const MAPS_UNLOCKED_SINCE: (u32, u32) = (5, 11);
+
+/// Says why a map could not be made: no privileges, no memory, or no ring buffers before Linux 5.8.
+fn explain_map(error: aya::maps::MapError, name: &str) -> LoadError {
+    let number = match &error {
+        aya::maps::MapError::CreateError { io_error, .. } => io_error.raw_os_error(),
+        _ => None,
+    };
+    if number == Some(libc::ENOMEM) {
+        return LoadError::NoMemory {
+            map: name.to_owned(),
+        };
+    }
+    let may_lock = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(u64::MAX, |(soft, _)| soft);
+    let limited = kernel_version() < MAPS_UNLOCKED_SINCE && may_lock != libc::RLIM_INFINITY;
+    if number == Some(libc::EPERM) && limited && privileges::missing().is_none() {
+        return LoadError::LockedMemory { bytes: may_lock };
+    }
     if kernel_version() < (5, 8) {
         return LoadError::KernelTooOld {
             needed: "5.8",

@@ -1,17 +1,22 @@
 //! Waits for the end of a recording, and does meanwhile what comes up.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, PipeWriter},
     os::fd::{AsFd, OwnedFd},
     sync::{Arc, atomic::Ordering},
+    thread,
     time::Duration,
 };
 
 use anyhow::Context;
 use htrace_trace_format::TargetExit;
-use nix::sys::{
-    signal::{SigSet, SigmaskHow, Signal, sigprocmask},
-    signalfd::{SfdFlags, SignalFd, siginfo},
+use nix::{
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{
+        signal::{SigSet, SigmaskHow, Signal, sigprocmask},
+        signalfd::{SfdFlags, SignalFd, siginfo},
+    },
 };
 use tokio::{
     io::unix::AsyncFd,
@@ -26,7 +31,7 @@ use super::{
 use crate::{
     loader::{ProgramLog, Programs},
     modules::Module,
-    sys::readiness,
+    sys::{capabilities, readiness},
     target::Exit,
 };
 
@@ -93,6 +98,9 @@ struct Received {
     from_terminal: bool,
 }
 
+/// Exit status when a second signal has ended us.
+const GAVE_UP: i32 = 1;
+
 const TAKEN: [Signal; 4] = [
     Signal::SIGINT,
     Signal::SIGTERM,
@@ -106,7 +114,10 @@ impl Signals {
     pub(super) fn take_over() -> io::Result<Self> {
         let taken: SigSet = TAKEN.into_iter().collect();
         let mut inherited = SigSet::empty();
-        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&taken), Some(&mut inherited))?;
+        let mut blocked = taken;
+        // A file that grows over a limit is an error of writing, not our death.
+        blocked.add(Signal::SIGXFSZ);
+        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&blocked), Some(&mut inherited))?;
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
         let signals = SignalFd::with_flags(&taken, flags)?;
         let arrival = readiness::readable(signals.as_fd().try_clone_to_owned()?)?;
@@ -120,6 +131,34 @@ impl Signals {
     /// Signals that were blocked when we were started.
     pub(super) fn inherited_mask(&self) -> SigSet {
         self.inherited
+    }
+
+    /// From now on a signal ends this process at once, while it still writes what it has. The file
+    /// is readable up to its last checkpoint then, and says that it is cut short.
+    ///
+    /// Returns what has to be kept for as long as that is to be so.
+    pub(super) fn end_at_once(&self, verbosity: Verbosity) -> io::Result<PipeWriter> {
+        // The one that has ended the program may be here still: a terminal's goes to both.
+        while self.signals.read_signal()?.is_some() {}
+        let signals = self.signals.as_fd().try_clone_to_owned()?;
+        let (kept, keep) = io::pipe()?;
+        let give_up = move || {
+            capabilities::keep_while_recording();
+            let mut waits = [
+                PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+                PollFd::new(kept.as_fd(), PollFlags::POLLIN),
+            ];
+            while let Err(nix::Error::EINTR) = poll(&mut waits, PollTimeout::NONE) {}
+            if waits[0].any() == Some(true) && waits[1].any() != Some(true) {
+                verbosity
+                    .complain("htrace-bpf: ended by a second signal: the recording is cut short");
+                std::process::exit(GAVE_UP);
+            }
+        };
+        thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(give_up)?;
+        Ok(keep)
     }
 
     async fn next(&mut self) -> io::Result<Received> {

@@ -39,6 +39,7 @@ use crate::{
     drain::{Drain, Input, Spill, queue::queue},
     loader::Programs,
     modules::Module,
+    sys::capabilities,
     unwind::{Snapshots, Worker},
 };
 
@@ -76,6 +77,10 @@ pub async fn record(options: Options) -> anyhow::Result<u8> {
         pipeline.discard();
         return Err(error.into());
     }
+    // The programs' log is found with CAP_SYS_ADMIN.
+    if !options.settings.log {
+        capabilities::keep_while_recording();
+    }
     options.verbosity.say(&subject.started_message());
 
     let mut wait = control::Wait {
@@ -95,10 +100,12 @@ pub async fn record(options: Options) -> anyhow::Result<u8> {
         options.verbosity.complain(reason);
     }
     let losses = Losses::read(wait.programs, wait.subject.is_launched());
+    let until_finished = wait.signals.end_at_once(options.verbosity)?;
     let finished = pipeline.finish(Closing {
         losses,
         exit: end.target_exit(),
     });
+    drop(until_finished);
     match &finished {
         Ok(summary) => options.verbosity.say(summary),
         Err(error) => options
@@ -134,12 +141,7 @@ impl Pipeline {
         lookout: Worker,
     ) -> anyhow::Result<(Self, ModulesSeen)> {
         let (new_modules, modules_seen) = tokio_mpsc::unbounded_channel();
-        let spill = Spill::beside(&output.path, limits.file).with_context(|| {
-            format!(
-                "cannot look into the directory of {}",
-                output.path.display()
-            )
-        })?;
+        let spill = Spill::beside(&output.path, limits.file);
         let (batches, batch_receiver) = queue(QUEUED_BATCHES, spill);
         let recorder = Recorder::start(RecorderInput {
             batches: batch_receiver,

@@ -2,18 +2,26 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io,
-    os::unix::{
-        ffi::{OsStrExt, OsStringExt},
-        fs::OpenOptionsExt,
+    os::{
+        fd::OwnedFd,
+        unix::{
+            ffi::{OsStrExt, OsStringExt},
+            fs::MetadataExt,
+        },
     },
     path::{Path, PathBuf},
 };
 
 use anyhow::Context as _;
+use nix::unistd::geteuid;
+use rustix::{
+    fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2},
+    io::Errno,
+};
 
-use crate::target::Identity;
+use crate::target::{Identity, identity::fs_user};
 
 /// What a file's name is made of, and whose it is to be.
 #[derive(Clone, Debug)]
@@ -55,41 +63,82 @@ pub fn create(wanted: Option<&Path>, context: &OutputContext) -> anyhow::Result<
     Ok(Output { file, path })
 }
 
+/// Makes the file as the user whose it is to be, so that he gets nothing done here that he could
+/// not do by himself, whatever links he has put on the way. Where he may not write, root may, and
+/// then follows no link at all.
 fn create_at(path: &Path, context: &OutputContext) -> io::Result<File> {
-    const MODE: u32 = 0o600;
-    if let Some(directory) = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-    {
-        make_directories(directory, context)?;
+    let Some(owner) = &context.owner else {
+        return create_as_ourselves(path, LinksOnTheWay::Followed);
+    };
+    let created = {
+        let _as_owner = owner.in_file_system();
+        create_as_ourselves(path, LinksOnTheWay::Followed)
+    };
+    match created {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let file = create_as_ourselves(path, LinksOnTheWay::Refused)?;
+            let (user, group) = owner.ids();
+            std::os::unix::fs::fchown(&file, Some(user), Some(group))?;
+            Ok(file)
+        }
+        created => created,
     }
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(MODE)
-        // Not through a link that somebody else may have put there.
-        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-        .open(path)?;
-    if let Some(owner) = &context.owner {
-        let (user, group) = owner.ids();
-        std::os::unix::fs::fchown(&file, Some(user), Some(group))?;
+}
+
+/// What to do about symbolic links among the directories of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LinksOnTheWay {
+    Followed,
+    Refused,
+}
+
+fn create_as_ourselves(path: &Path, links: LinksOnTheWay) -> io::Result<File> {
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(directory) = parent {
+        // 0777 without what the umask takes away.
+        fs::create_dir_all(directory)?;
+    }
+    let directory = open_directory(parent.unwrap_or(Path::new(".")), links)?;
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let new = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    match openat(&directory, name, new | OFlags::CREATE | OFlags::EXCL, OWN) {
+        Ok(file) => return Ok(file.into()),
+        Err(Errno::EXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let file = File::from(openat(&directory, name, new, Mode::empty())?);
+    require_own(&file)?;
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
     }
     Ok(file)
 }
 
-/// Makes missing directories, and gives those to the owner.
-fn make_directories(directory: &Path, context: &OutputContext) -> io::Result<()> {
-    let missing: Vec<&Path> = directory
-        .ancestors()
-        .take_while(|ancestor| !ancestor.as_os_str().is_empty() && !ancestor.exists())
-        .collect();
-    for directory in missing.into_iter().rev() {
-        fs::create_dir(directory)?;
-        if let Some(owner) = &context.owner {
-            let (user, group) = owner.ids();
-            std::os::unix::fs::lchown(directory, Some(user), Some(group))?;
-        }
+const OWN: Mode = Mode::RUSR.union(Mode::WUSR);
+
+fn open_directory(directory: &Path, links: LinksOnTheWay) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = match links {
+        LinksOnTheWay::Followed => ResolveFlags::empty(),
+        LinksOnTheWay::Refused => ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
+    };
+    Ok(openat2(CWD, directory, flags, Mode::empty(), resolve)?)
+}
+
+/// Refuses a file that somebody else has put there to read along, or that is known by other names
+/// as well.
+fn require_own(file: &File) -> io::Result<()> {
+    let metadata = file.metadata()?;
+    let own = [geteuid().as_raw(), fs_user()].contains(&metadata.uid());
+    if !own {
+        return Err(io::Error::other("there is a file of somebody else"));
+    }
+    if metadata.is_file() && metadata.nlink() > 1 {
+        return Err(io::Error::other(
+            "there is a file that has other names, too",
+        ));
     }
     Ok(())
 }
@@ -167,5 +216,41 @@ mod tests {
         std::os::unix::fs::symlink("/dev/null", &link).unwrap();
         let error = create(Some(&link), &context()).unwrap_err();
         assert!(format!("{error:#}").contains("link.zst"), "{error:#}");
+    }
+
+    #[test]
+    fn an_older_file_is_emptied_and_a_file_with_other_names_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run.zst");
+        fs::write(&path, "old").unwrap();
+        create(Some(&path), &context()).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"");
+
+        let other = directory.path().join("other");
+        fs::write(&other, "precious").unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::hard_link(&other, &path).unwrap();
+        let error = create(Some(&path), &context()).unwrap_err();
+        assert!(format!("{error:#}").contains("other names"), "{error:#}");
+        assert_eq!(fs::read(&other).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_new_file_is_its_owners_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let output = create(Some(&directory.path().join("run")), &context()).unwrap();
+        assert_eq!(output.file.metadata().unwrap().mode() & 0o7777, 0o600);
+    }
+
+    #[test]
+    fn root_follows_no_link_where_the_owner_may_not_write() {
+        let directory = tempfile::tempdir().unwrap();
+        let (real, link) = (directory.path().join("real"), directory.path().join("link"));
+        fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let create = |links| create_as_ourselves(&link.join("run.zst"), links);
+        assert!(create(LinksOnTheWay::Refused).is_err());
+        assert!(fs::read_dir(&real).unwrap().next().is_none());
+        create(LinksOnTheWay::Followed).unwrap();
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io,
+    os::unix::fs::MetadataExt,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -21,7 +22,10 @@ use super::{
     subject::FileHeader,
     summary::Closing,
 };
-use crate::drain::{Batch, Item, now, queue::Receiver};
+use crate::{
+    drain::{Batch, Item, now, queue::Receiver},
+    sys::capabilities,
+};
 
 /// Ticks of 10 ms between two checkpoints: what a sudden death loses at most.
 const CHECKPOINT_TICKS: u64 = 100;
@@ -95,6 +99,7 @@ impl Recorder {
         let thread = thread::Builder::new()
             .name("recorder".to_owned())
             .spawn(move || {
+                capabilities::keep_while_recording();
                 let result = record().context(CANNOT_WRITE);
                 shared.failed.store(result.is_err(), Ordering::Release);
                 result
@@ -188,6 +193,15 @@ fn start_file(file: File, header: &FileHeader) -> io::Result<TraceWriter<Sink>> 
     Ok(writer)
 }
 
+/// What has no name any more is lost to the user when we close it.
+fn still_there(file: &File) -> io::Result<()> {
+    let metadata = file.metadata()?;
+    if metadata.is_file() && metadata.nlink() == 0 {
+        return Err(io::Error::other("it was removed during the recording"));
+    }
+    Ok(())
+}
+
 fn finish_file(converter: FileConverter, totals: &Totals, closing: &Closing) -> io::Result<()> {
     let mut writer = converter.into_writer();
     for (reason, count) in closing.losses.reasons() {
@@ -201,6 +215,7 @@ fn finish_file(converter: FileConverter, totals: &Totals, closing: &Closing) -> 
     }
     writer.note(&Note::Exit(closing.exit))?;
     let file = writer.finish()?.finish()?.into_inner();
+    still_there(&file)?;
     file.sync_data().or_else(|error| match error.kind() {
         // Pipes and the like have nothing to synchronise.
         io::ErrorKind::InvalidInput => Ok(()),

@@ -4,6 +4,7 @@
 //! descriptors, bytes and errno; it must not know what a program or a link is for.
 
 pub mod bpf;
+pub mod capabilities;
 pub mod perf;
 pub mod readiness;
 pub mod shared_words;

@@ -9,14 +9,15 @@ use std::{
     io,
 };
 
-use nix::unistd::{Gid, Uid, User};
+use nix::unistd::{Gid, Uid, User, getgrouplist, setfsgid, setfsuid};
 
 /// A user to run a program as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    name: CString,
     uid: Uid,
     gid: Gid,
+    /// All groups, looked up beforehand: between fork and exec nothing may allocate.
+    groups: Vec<Gid>,
     /// Environment variables that describe the user.
     variables: Vec<(&'static str, OsString)>,
 }
@@ -70,8 +71,9 @@ impl Identity {
         ];
         // A name from the user data base has no NUL in it.
         let name = CString::new(user.name).unwrap_or_default();
+        let groups = getgrouplist(&name, user.gid).unwrap_or_else(|_| vec![user.gid]);
         Self {
-            name,
+            groups,
             uid: user.uid,
             gid: user.gid,
             variables,
@@ -89,16 +91,50 @@ impl Identity {
         self.variables.iter().map(|(name, value)| (*name, value))
     }
 
+    /// Makes the calling thread this user for what it does to files, until the value goes.
+    #[must_use]
+    pub fn in_file_system(&self) -> InFileSystem {
+        let user = setfsuid(Uid::from_raw(NO_ID));
+        let group = setfsgid(Gid::from_raw(NO_ID));
+        // Groups first, while that is still allowed.
+        setfsgid(self.gid);
+        setfsuid(self.uid);
+        InFileSystem { user, group }
+    }
+
     /// Makes the calling process this user for good: groups first, while that is still allowed.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn assume(&self) -> io::Result<()> {
-        nix::unistd::initgroups(&self.name, self.gid)?;
+        nix::unistd::setgroups(&self.groups)?;
         nix::unistd::setresgid(self.gid, self.gid, self.gid)?;
         nix::unistd::setresuid(self.uid, self.uid, self.uid)?;
         Ok(())
     }
+}
+
+/// While it lives, the thread is another user for what it does to files.
+#[derive(Debug)]
+pub struct InFileSystem {
+    user: Uid,
+    group: Gid,
+}
+
+impl Drop for InFileSystem {
+    fn drop(&mut self) {
+        setfsuid(self.user);
+        setfsgid(self.group);
+    }
+}
+
+/// Asks without a change: setfsuid(2) returns what there was, and takes no such id.
+const NO_ID: u32 = u32::MAX;
+
+/// The user that the calling thread is for what it does to files.
+#[must_use]
+pub fn fs_user() -> u32 {
+    setfsuid(Uid::from_raw(NO_ID)).as_raw()
 }
 
 #[cfg(test)]

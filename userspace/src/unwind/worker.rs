@@ -29,6 +29,7 @@ use super::{
 use crate::{
     loader::{Acknowledgement, Notice, Notices},
     modules::{Device, MapsEntry, Module, ModuleId, ModuleKind, ModuleTable},
+    sys::capabilities,
 };
 
 /// What the threads work on.
@@ -81,6 +82,7 @@ impl Worker {
             let (work, stopped) = (Arc::clone(&work), Arc::clone(&stopped));
             let look_out = move || {
                 stay_on(cpu);
+                capabilities::keep_while_recording();
                 look_out(&work, &wakes);
                 // Until here it was waited for.
                 drop(stopped);

@@ -61,6 +61,7 @@ pub struct Trace {
     ips: Vec<Ip>,
     traces: Vec<(usize, usize)>,
     infos: Vec<Info>,
+    used_infos: usize,
 }
 
 impl Trace {
@@ -180,11 +181,18 @@ impl Trace {
             info < self.infos.len(),
             "line {number}: unknown info {info}"
         );
-        // heaptrack 1.4 takes a free of info 0 for temporary at the wrong time.
-        assert_ne!(
-            info, 0,
-            "line {number}: info 0 is used by a real allocation"
+        // heaptrack_gui 1.4 crashes on a file that uses infos for the first time in another order.
+        assert!(
+            info <= self.used_infos,
+            "line {number}: info {info} is used before info {}",
+            self.used_infos
         );
+        // heaptrack_print 1.4 takes a free of info 0 for temporary at the wrong time.
+        assert!(
+            info > 0 || self.used_infos == 0,
+            "line {number}: info 0 is used twice"
+        );
+        self.used_infos = self.used_infos.max(info + 1);
         let info = &mut self.infos[info];
         info.allocations += 1;
         info.live += 1;

@@ -72,6 +72,7 @@ pub struct TraceWriter<W: Write> {
     ips: usize,
     traces: FxHashMap<(IpIndex, TraceIndex), TraceIndex>,
     infos: FxHashMap<(u64, TraceIndex), AllocationInfoIndex>,
+    info_count: usize,
     last_timestamp: u64,
 }
 
@@ -88,6 +89,7 @@ impl<W: Write> TraceWriter<W> {
             ips: 0,
             traces: FxHashMap::default(),
             infos: FxHashMap::default(),
+            info_count: 0,
             last_timestamp: 0,
         };
         writer.header(header)?;
@@ -195,7 +197,13 @@ impl<W: Write> TraceWriter<W> {
         Ok(index)
     }
 
-    /// The index of a pair of size and trace; written the first time only. Never 0.
+    /// The index of a pair of size and trace, written the first time only. An allocation of it must
+    /// follow before the next new pair: heaptrack_gui 1.4 counts by index, and crashes when indices
+    /// are not used for the first time in ascending order.
+    ///
+    /// The first allocation has index 0 for itself; others with the same size and trace get one of
+    /// their own. To heaptrack_print a free of info 0 behind any other free is temporary: like this
+    /// it happens once at most.
     ///
     /// # Errors
     /// Those of the sink, and [`TableFull`].
@@ -207,14 +215,14 @@ impl<W: Write> TraceWriter<W> {
         if let Some(&index) = self.infos.get(&(size, trace)) {
             return Ok(index);
         }
-        if self.infos.is_empty() {
-            self.line(b'a', &[0, trace.get().into()])?;
-        }
-        let index = u32::try_from(self.infos.len() + 1).map_err(|_| TableFull {
+        let index = u32::try_from(self.info_count).map_err(|_| TableFull {
             table: "allocation infos",
         })?;
         let index = AllocationInfoIndex::from_file(index);
-        self.infos.insert((size, trace), index);
+        if self.info_count > 0 {
+            self.infos.insert((size, trace), index);
+        }
+        self.info_count += 1;
         self.line(b'a', &[size, trace.get().into()])?;
         Ok(index)
     }

@@ -40,7 +40,7 @@ fn the_example_is_interpreted() {
     let expected = format!(
         "v 10400 3\n# htrace-bpf: version {version}\nX ./demo\nI 1000 400000\nS leak:thing\n\
          s 9 /opt/demo\ni 401010 1\nt 1 0\ns 4 work\ns 3 w.c\ns 5 outer\ni 401020 1 2 3 7 4 3 9\n\
-         t 2 1\na 0 2\na 40 2\n+ 1\n- 1\nc a\nR 120\n\n# strings: 4\n# ips: 2\n\
+         t 2 1\na 40 2\n+ 0\n- 0\nc a\nR 120\n\n# strings: 4\n# ips: 2\n\
          # htrace-bpf: complete\n"
     );
     assert_eq!(out, expected);

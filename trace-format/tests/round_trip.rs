@@ -225,21 +225,21 @@ impl Model {
         });
     }
 
+    /// The first pair is not found again: its index is the first allocation's alone.
     fn info(&mut self, size: u64) -> u32 {
         let trace = self.traces;
-        if let Some(position) = self.infos.iter().position(|info| *info == (size, trace)) {
+        let known = self
+            .infos
+            .iter()
+            .skip(1)
+            .position(|info| *info == (size, trace));
+        if let Some(position) = known {
             return position as u32 + 1;
         }
         let index = TraceIndex::from_file(trace);
-        if self.infos.is_empty() {
-            self.push(Record::AllocationInfo {
-                size: 0,
-                trace: index,
-            });
-        }
         self.push(Record::AllocationInfo { size, trace: index });
         self.infos.push((size, trace));
-        self.infos.len() as u32
+        self.infos.len() as u32 - 1
     }
 }
 
@@ -249,6 +249,23 @@ proptest! {
         let (records, end) = read(&write(&steps, Vec::new()), LastLine::Drop);
         prop_assert!(end.is_ok());
         prop_assert_eq!(records, expected(&steps));
+    }
+
+    /// heaptrack_gui 1.4 crashes otherwise.
+    #[test]
+    fn infos_are_first_used_in_order(sizes in prop::collection::vec(0_u64..5, 0..40)) {
+        let mut writer = TraceWriter::new(Vec::new(), &Header::default()).unwrap();
+        let mut used = Vec::new();
+        for size in sizes {
+            let info = writer.allocation_info(size, TraceIndex::NONE).unwrap();
+            writer.allocation(info).unwrap();
+            let info = info.get() as usize;
+            prop_assert!(info <= used.len());
+            if info == used.len() {
+                used.push(size);
+            }
+            prop_assert_eq!(used[info], size);
+        }
     }
 
     #[test]

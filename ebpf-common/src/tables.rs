@@ -17,6 +17,20 @@ pub struct FileKey {
     pub inode: u64,
 }
 
+impl FileKey {
+    /// What stands for the kernel's own shared object, which is mapped at `start`: it is in no
+    /// file.
+    #[must_use]
+    pub const fn vdso(start: u64) -> Self {
+        /// Device numbers have 32 bits.
+        const NO_DEVICE: u64 = u64::MAX;
+        Self {
+            device: NO_DEVICE,
+            inode: start,
+        }
+    }
+}
+
 /// Part of a file that is code.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

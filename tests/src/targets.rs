@@ -46,6 +46,7 @@ const RECIPES: &[Recipe] = &[
     c("stress", "stress.c"),
     c("threads", "threads.c"),
     c("wildstack", "wildstack.c"),
+    c("vdso", "vdso.c"),
     c("worker", "worker.c"),
     cxx("exceptions", "exceptions.cpp"),
     cxx("framepointers", "framepointers.cpp"),

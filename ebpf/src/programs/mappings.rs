@@ -140,6 +140,12 @@ impl Mapping {
         self.file.inode == 0
     }
 
+    /// What it is as the vdso, if it is that.
+    #[inline(always)]
+    pub(crate) fn as_vdso(&self) -> FileKey {
+        FileKey::vdso(self.start)
+    }
+
     /// Offset in the file of the byte that is mapped at `address`.
     #[inline(always)]
     pub(crate) fn file_offset(&self, address: u64) -> u64 {

@@ -127,11 +127,16 @@ fn rule_in(mapping: &Mapping, address: u64, interrupted: bool) -> Lookup {
     if !mapping.is_code() {
         return Lookup::refused(StackEnd::Suspect);
     }
-    if mapping.is_anonymous() {
-        return Lookup::last(StackEnd::Jit);
-    }
-    let Some(table) = table_of(&mapping.file, address) else {
-        return Lookup::last(StackEnd::NoTable);
+    let table = if mapping.is_anonymous() {
+        let Some(table) = known_table(&mapping.as_vdso()) else {
+            return Lookup::last(StackEnd::Jit);
+        };
+        table
+    } else {
+        let Some(table) = table_of(&mapping.file, address) else {
+            return Lookup::last(StackEnd::NoTable);
+        };
+        table
     };
     if table.blocks == 0 {
         return Lookup::last(StackEnd::NoTable);

@@ -207,12 +207,15 @@ impl TableWork {
     fn assign_all(&mut self) {
         let mut missing: Vec<(FileKey, Arc<Module>)> = Vec::new();
         for mapping in self.modules.mappings() {
-            let key = key_of(&mapping.entry);
-            let known = self.assigned.get(&key) == Some(&mapping.module);
             let Some(module) = self.modules.module(mapping.module) else {
                 continue;
             };
-            if !known && module.kind() == ModuleKind::File {
+            let key = match module.kind() {
+                ModuleKind::File => key_of(&mapping.entry),
+                ModuleKind::Vdso => FileKey::vdso(mapping.entry.start),
+                ModuleKind::Anonymous | ModuleKind::Unknown => continue,
+            };
+            if self.assigned.get(&key) != Some(&mapping.module) {
                 self.assigned.insert(key, mapping.module);
                 missing.push((key, Arc::clone(module)));
             }

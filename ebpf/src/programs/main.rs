@@ -15,6 +15,7 @@ mod constants;
 mod kernel;
 mod mappings;
 mod pauses;
+mod remembered;
 mod return_probes;
 mod rules;
 mod waits;

@@ -1,25 +1,13 @@
 //! What is mapped at an address of the current process: looked up in the kernel's own structures,
 //! so that there is no second table of mappings that could be behind.
-//!
-//! While somebody changes mappings, of this process, the structures are locked, and a probe cannot
-//! wait for the lock. Then what was found near the address before has to do; it is forgotten
-//! whenever rules are.
 
 use core::ffi::c_void;
 
-use aya_ebpf::{
-    bindings::BPF_ANY,
-    helpers::{bpf_probe_read_kernel, generated},
-    macros::map,
-    maps::{Array, LruHashMap},
-};
+use aya_ebpf::helpers::{bpf_probe_read_kernel, generated};
 use htrace_ebpf::Kernel;
 use htrace_ebpf_common::{counters::Counter, tables::FileKey};
 
-use crate::{
-    constants as at,
-    kernel::{BpfKernel, add},
-};
+use crate::{constants as at, kernel::BpfKernel, remembered};
 
 /// Flag of `vm_area_struct.vm_flags`: `include/linux/mm.h`.
 const VM_EXEC: u64 = 4;
@@ -29,25 +17,6 @@ const PAGE_SHIFT: u32 = 12;
 const LOCKED: i64 = -16;
 /// `MKDEV` makes a device number of 12 and 20 bits.
 const DEVICE_MASK: u64 = u32::MAX as u64;
-
-/// Addresses that have all but so many bits in common are looked up together.
-const NEAR_BITS: u32 = 16;
-
-/// What was found at the last address looked up of all that lie near each other.
-#[map]
-static REMEMBERED: LruHashMap<u64, Remembered> = LruHashMap::with_max_entries(4096, 0);
-
-/// How often all that is remembered was forgotten.
-#[map]
-static GENERATION: Array<u64> = Array::with_max_entries(1, 0);
-
-/// A mapping that was found, and when.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Remembered {
-    mapping: Mapping,
-    generation: u64,
-}
 
 /// A mapping.
 #[repr(C)]
@@ -70,62 +39,46 @@ pub(crate) enum NoMapping {
 }
 
 impl Mapping {
+    /// A mapping of nothing.
+    pub(crate) const NONE: Self = Self {
+        start: 0,
+        end: 0,
+        pages_offset: 0,
+        flags: 0,
+        file: FileKey {
+            device: 0,
+            inode: 0,
+        },
+    };
+
     /// What is mapped at `address`.
     #[inline(always)]
     pub(crate) fn at(address: u64) -> Result<Self, NoMapping> {
-        let mut mapping = Self {
-            start: 0,
-            end: 0,
-            pages_offset: 0,
-            flags: 0,
-            file: FileKey {
-                device: 0,
-                inode: 0,
-            },
-        };
-        // What changes meanwhile makes another generation, so that it does not stay remembered.
-        let generation = generation();
-        let mut result = find(address, &mut mapping);
-        if result == LOCKED {
-            // The holder may be done by now.
-            BpfKernel.count(Counter::MappingsLocked);
-            result = find(address, &mut mapping);
-        }
-        match result {
+        let mut mapping = Self::NONE;
+        let generation = remembered::generation();
+        match find(address, &mut mapping) {
             0 => {
-                mapping.remember(address, generation);
+                remembered::remember(&mapping, generation);
                 Ok(mapping)
             }
-            LOCKED => Self::remembered(address).ok_or(NoMapping::Locked),
+            LOCKED => {
+                BpfKernel.count(Counter::MappingsLocked);
+                remembered::recall(address).ok_or(NoMapping::Locked)
+            }
             _ => Err(NoMapping::Unmapped),
         }
     }
 
+    /// The first address.
     #[inline(always)]
-    fn remember(self, address: u64, generation: u64) {
-        let found = Remembered {
-            mapping: self,
-            generation,
-        };
-        // What is not remembered is not there while mappings are locked; that is counted then.
-        let _no_room = REMEMBERED.insert(address >> NEAR_BITS, found, BPF_ANY.into());
+    pub(crate) fn start(&self) -> u64 {
+        self.start
     }
 
-    /// What was mapped at `address` the last time.
+    /// True for addresses in the mapping.
     #[inline(always)]
-    fn remembered(address: u64) -> Option<Self> {
-        let found = REMEMBERED.get_ptr(address >> NEAR_BITS)?;
-        // SAFETY: elements are replaced, not changed, and outlive the program's run.
-        let Remembered {
-            mapping,
-            generation: known_in,
-        } = unsafe { *found };
-        let holds = mapping.start <= address && address < mapping.end;
-        if !holds || known_in != generation() {
-            return None;
-        }
-        BpfKernel.count(Counter::MappingsRemembered);
-        Some(mapping)
+    pub(crate) fn contains(&self, address: u64) -> bool {
+        address >= self.start && address < self.end
     }
 
     /// True if what is mapped is code.
@@ -172,22 +125,6 @@ pub(crate) fn is_code_of_file(address: u64) -> bool {
         Err(NoMapping::Locked) => true,
         Err(NoMapping::Unmapped) => false,
     }
-}
-
-/// Forgets all mappings that were found.
-#[inline(always)]
-pub(crate) fn forget() {
-    if let Some(generation) = GENERATION.get_ptr_mut(0) {
-        add(generation, 1);
-    }
-}
-
-#[inline(always)]
-fn generation() -> u64 {
-    GENERATION.get_ptr(0).map_or(0, |generation| {
-        // SAFETY: the element lives as long as the map; volatile, because others write to it.
-        unsafe { generation.read_volatile() }
-    })
 }
 
 fn find(address: u64, mapping: &mut Mapping) -> i64 {

@@ -25,8 +25,8 @@ use htrace_ebpf_common::{
 
 use crate::{
     kernel::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BpfKernel},
-    mappings::{self, Mapping, NoMapping},
-    waits,
+    mappings::{Mapping, NoMapping},
+    remembered, waits,
 };
 
 /// All tables' blocks and rows. The recorder sets the size, and writes them.
@@ -64,7 +64,7 @@ pub(crate) fn remember_word(index: u32, value: u64) {
 /// Forgets all rules: addresses may mean something else now.
 pub(crate) fn forget_rules() {
     BpfKernel.count(Counter::RulesForgotten);
-    mappings::forget();
+    remembered::forget();
     // SAFETY: the callback has the signature that the helper calls, and uses no context.
     unsafe {
         generated::bpf_loop(

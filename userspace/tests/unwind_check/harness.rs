@@ -1,7 +1,6 @@
 //! Runs a program under the preloaded oracle and the BPF programs, and compares.
 
 use std::{
-    collections::{BTreeMap, HashMap},
     fs::{self, File},
     path::Path,
     sync::{Arc, mpsc},
@@ -9,36 +8,18 @@ use std::{
 };
 
 use htrace_bpf::{
-    drain::{Batch, Drain, Input, Item},
+    drain::{Drain, Input},
     loader::{AttachPoints, Programs, Settings, Unwind, functions},
-    modules::{ModuleTable, ProcOpener},
-    target::launch::Program,
-    unwind::{Cache, Snapshots, TableWork, Tables, Work, Worker},
+    modules::{Module, ModuleId, ModuleTable, ProcOpener},
+    target::{launch::Program, libraries::Foretold},
+    unwind::{Built, Cache, Snapshots, TableWork, Tables, Work, Worker, build_all},
 };
-use htrace_ebpf_common::{
-    counters::Counter,
-    function::Function,
-    wire::{Event, StackEnd},
+use htrace_ebpf_common::{counters::Counter, function::Function};
+
+use crate::{
+    comparison::{Calls, Outcome},
+    oracle,
 };
-
-use crate::oracle;
-
-/// What a comparison came to, in calls.
-#[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    /// Both stacks are the same.
-    pub(crate) exact: u64,
-    /// Ours ends early, and says why; what there is of it is the same.
-    pub(crate) short: BTreeMap<&'static str, u64>,
-    /// Ours is whole and goes on where the reference ends.
-    pub(crate) deeper: u64,
-    /// Anything else.
-    pub(crate) wrong: u64,
-    /// The first that is wrong: ours and the reference's.
-    pub(crate) example: Option<String>,
-    /// Counters of the programs that are not 0.
-    pub(crate) counters: BTreeMap<&'static str, u64>,
-}
 
 /// The function of the oracle that is probed.
 const PROBED: [functions::ProbedFunction; 1] = [functions::ProbedFunction {
@@ -52,12 +33,14 @@ const PROBED: [functions::ProbedFunction; 1] = [functions::ProbedFunction {
 pub(crate) fn check(command: &[impl AsRef<str>]) -> Outcome {
     let library = oracle::library();
     let log = tempfile::NamedTempFile::new().unwrap();
+    let built = build_tables(command, library.file());
     let program = program(command, library.file(), log.path());
     let stopped = program.start_stopped().unwrap();
     let pid = stopped.pid();
 
     let settings = Settings {
         unwind: Unwind::EhFrame,
+        table_words: Tables::words_for(&built),
         max_waiting: Worker::max_waiting(),
         ..Settings::default()
     };
@@ -65,7 +48,7 @@ pub(crate) fn check(command: &[impl AsRef<str>]) -> Outcome {
     attach(&mut programs, library.file(), pid);
     programs.attach_tracepoints().unwrap();
     let snapshots = Arc::new(Snapshots::default());
-    let worker = start_worker(&mut programs, pid, &snapshots);
+    let worker = start_worker(&mut programs, pid, &built, &snapshots);
     let (batches, received) = mpsc::sync_channel(64);
     let drain = Drain::start(Input {
         events: programs.take_events().unwrap(),
@@ -74,20 +57,42 @@ pub(crate) fn check(command: &[impl AsRef<str>]) -> Outcome {
         noted_mappings: Box::new(move |stamp| snapshots.take(stamp)),
         batches,
     });
-    let calls = thread::spawn(move || count_calls(&received));
+    let calls = thread::spawn(move || Calls::count(&received));
     programs.start().unwrap();
     let mut child = stopped.resume().unwrap();
     let status = child.wait().unwrap();
-    println!("{status}");
     programs.stop().unwrap();
     drain.unwrap().finish().unwrap();
     worker.finish();
     let mut outcome = calls.join().unwrap().compare(&oracle::stacks(log.path()));
+    outcome.status = status.code();
     for (counter, name) in Counter::LOST.iter().chain(&Counter::HANDLED) {
         outcome.counters.insert(name, programs.counter(*counter));
     }
     outcome.counters.retain(|_, count| *count != 0);
     outcome
+}
+
+/// The tables of what the program will load, as a recording makes them.
+fn build_tables(command: &[impl AsRef<str>], library: &Path) -> Vec<Built> {
+    let foretold = |command: &[&str]| {
+        Foretold::of(&Program {
+            name: command[0].into(),
+            arguments: command[1..].iter().map(Into::into).collect(),
+            identity: None,
+            blocked_signals: nix::sys::signal::SigSet::empty(),
+        })
+        .unwrap()
+    };
+    let command: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
+    let (program, env) = (foretold(&command), foretold(&["/usr/bin/env"]));
+    let files = program.files().chain(program.linker.as_deref());
+    let files = files.chain([library]).chain(env.files());
+    let modules: Vec<Arc<Module>> = (0..)
+        .zip(files)
+        .map(|(number, path)| Arc::new(Module::of_path(ModuleId(number), path).unwrap()))
+        .collect();
+    build_all(&modules, &Cache::none())
 }
 
 /// The program with the library preloaded. The variable is set by env(1), whose own allocations
@@ -133,10 +138,16 @@ fn attach(programs: &mut Programs, library: &Path, pid: u32) {
         .unwrap();
 }
 
-fn start_worker(programs: &mut Programs, pid: u32, snapshots: &Arc<Snapshots>) -> Worker {
+fn start_worker(
+    programs: &mut Programs,
+    pid: u32,
+    built: &[Built],
+    snapshots: &Arc<Snapshots>,
+) -> Worker {
     let opener = Arc::new(ProcOpener::new(Path::new("/proc"), pid));
     let modules = ModuleTable::new(opener, ModuleTable::DEFAULT_OPEN_FILES);
-    let tables = Tables::new(programs.take_tables().unwrap());
+    let mut tables = Tables::new(programs.take_tables().unwrap());
+    tables.add(built);
     Worker::start(Work {
         pid,
         notices: programs.take_notices().unwrap(),
@@ -145,69 +156,4 @@ fn start_worker(programs: &mut Programs, pid: u32, snapshots: &Arc<Snapshots>) -
         tables: Some(TableWork::new(tables, modules, Cache::none())),
     })
     .unwrap()
-}
-
-/// Calls by what was expected and what was found, and the stacks found.
-#[derive(Default)]
-struct Calls {
-    counts: HashMap<(u64, u64), u64>,
-    stacks: HashMap<u64, (StackEnd, Vec<u64>)>,
-}
-
-fn count_calls(batches: &mpsc::Receiver<Batch>) -> Calls {
-    let mut calls = Calls::default();
-    while let Ok(batch) = batches.recv() {
-        for item in &batch.items {
-            let Item::Records(records) = item else {
-                continue;
-            };
-            for record in records.iter() {
-                calls.add(&record.unwrap().event);
-            }
-        }
-    }
-    calls
-}
-
-impl Calls {
-    fn add(&mut self, event: &Event<'_>) {
-        match *event {
-            Event::Stack { id, end, frames } => {
-                self.stacks.insert(id, (end, frames.iter().collect()));
-            }
-            Event::Allocation { pointer, stack, .. } => {
-                *self.counts.entry((pointer, stack)).or_default() += 1;
-            }
-            _ => {}
-        }
-    }
-
-    fn compare(&self, reference: &HashMap<u64, Vec<u64>>) -> Outcome {
-        let mut outcome = Outcome::default();
-        for ((expected, found), count) in &self.counts {
-            if expected == found {
-                outcome.exact += count;
-                continue;
-            }
-            let (Some((end, ours)), Some(theirs)) =
-                (self.stacks.get(found), reference.get(expected))
-            else {
-                outcome.wrong += count;
-                outcome.example = Some(format!("no stack {found:x} or {expected:x}"));
-                continue;
-            };
-            if *end != StackEnd::Complete && theirs.starts_with(ours) {
-                *outcome.short.entry(end.name()).or_default() += count;
-            } else if ours == theirs {
-                // The reference cannot tell whole stacks from others.
-                *outcome.short.entry(end.name()).or_default() += count;
-            } else if ours.starts_with(theirs) {
-                outcome.deeper += count;
-            } else {
-                outcome.wrong += count;
-                outcome.example = Some(format!("{end:?}\n{ours:x?}\n{theirs:x?}"));
-            }
-        }
-        outcome
-    }
 }

@@ -6,20 +6,23 @@
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    clippy::print_stdout,
     reason = "a test that cannot go on fails"
 )]
 
+mod comparison;
 mod harness;
 mod oracle;
+mod programs;
 
 use std::{
     env,
+    io::{self, Write as _},
     path::PathBuf,
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
-use harness::{Outcome, check};
+use harness::check;
 
 /// Held while a test traces. A target that waits for its tables keeps a CPU busy, so two of them
 /// can keep each other's recorders from running until the waits end without tables.
@@ -28,76 +31,52 @@ static TRACING: Mutex<()> = Mutex::new(());
 /// The right to trace, one test at a time; says why if this test cannot.
 fn turn_to_trace() -> Option<MutexGuard<'static, ()>> {
     if !nix::unistd::geteuid().is_root() {
-        println!("skipped: needs root to load BPF programs");
+        skip("loading BPF programs needs root");
         return None;
     }
     // A test that failed has left nothing behind that could hurt the next one.
     Some(TRACING.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Fails unless all stacks are right, and all but one in a thousand whole. `short` is how many may
-/// be short besides, where the reference ends there, too.
-#[track_caller]
-fn assert_right(outcome: &Outcome, at_least: u64, short: u64) {
-    println!("{outcome:#?}");
-    assert_eq!(outcome.wrong, 0, "{outcome:#?}");
-    let checked = outcome.exact + outcome.short.values().sum::<u64>();
-    assert!(checked >= at_least, "only {checked} stacks were compared");
-    let whole = checked - outcome.short.values().sum::<u64>();
-    assert!(checked - whole <= short + checked / 1000, "{outcome:#?}");
-}
+/// How many stacks are compared at least, together.
+const AT_LEAST: u64 = 1_000_000;
 
 #[test]
-fn programs_of_the_system() {
+fn stacks_of_many_programs_are_right() {
     let Some(_turn) = turn_to_trace() else {
         return;
     };
-    let git: &[&str] = &["git", "--version"];
-    let programs: [(&[&str], u64); 5] = [
-        (
-            &["bash", "-c", "for i in {1..200}; do x=${i}y; a[i]=$x; done"],
-            500,
-        ),
-        (
-            &[
-                "perl",
-                "-e",
-                "@a = map { 'x' . $_ } 1..2000; print scalar @a",
-            ],
-            1000,
-        ),
-        (&["ls", "-lR", "/usr/share/doc"], 1000),
-        (
-            &[
-                "python3",
-                "-c",
-                "import json, ctypes, decimal; json.dumps(list(range(99)))",
-            ],
-            1000,
-        ),
-        (git, 1),
-    ];
-    for (program, at_least) in programs {
-        println!("{program:?}");
-        assert_right(&check(program), at_least, 0);
+    let missing = programs::missing();
+    if !missing.is_empty() {
+        return skip(&format!("these are not installed: {missing:?}"));
     }
+    println!("{:14}{}", "program", comparison::HEAD);
+    let (mut compared, mut failures) = (0, Vec::new());
+    for target in programs::all() {
+        let start = Instant::now();
+        let outcome = check(&target.command);
+        println!("{:14}{outcome}", target.name);
+        println!(
+            "    {} s, counters: {:?}",
+            start.elapsed().as_secs(),
+            outcome.counters
+        );
+        compared += outcome.compared();
+        let worked = outcome.status == Some(target.status) && outcome.compared() >= target.at_least;
+        if outcome.wrong > 0 || !outcome.is_complete() || !worked {
+            failures.push((target.name, outcome));
+        }
+    }
+    println!("{compared} stacks");
+    assert!(failures.is_empty(), "{failures:#?}");
+    assert!(compared >= AT_LEAST, "only {compared} stacks were compared");
 }
 
-#[test]
-fn a_program_of_all_difficulties() {
-    let Some(_turn) = turn_to_trace() else {
-        return;
-    };
-    for flags in [
-        &["-O2", "-mavx2"][..],
-        &["-O0"],
-        &["-O3", "-fomit-frame-pointer"],
-    ] {
-        let program = oracle::compile_cpp("tricky.cpp", flags);
-        println!("{flags:?}");
-        // A coroutine of makecontext has no caller.
-        assert_right(&check(&[&program.path()]), 1000, 40);
-    }
+/// Says past the capture of output that something was not tested, and fails where all must be.
+fn skip(why: &str) {
+    let strict = env::var_os("CI").is_some_and(|ci| ci == "true");
+    assert!(!strict, "with CI=true: {why}");
+    let _said = writeln!(io::stderr(), "skipped, unwind_check: {why}");
 }
 
 /// Checks the program that the environment names, one argument a line.
@@ -110,8 +89,8 @@ fn a_program_on_request() {
     if let Some(_turn) = turn_to_trace() {
         let words: Vec<&str> = words.lines().collect();
         let outcome = check(&words);
-        println!("{outcome:#?}");
-        assert_eq!(outcome.wrong, 0);
+        println!("{}\n{outcome}\n{:#?}", comparison::HEAD, outcome.counters);
+        assert_eq!(outcome.wrong, 0, "{:?}", outcome.example);
         assert!(outcome.exact > 0, "nothing was compared");
     }
 }

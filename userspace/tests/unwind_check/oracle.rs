@@ -39,10 +39,17 @@ pub(crate) fn library() -> Compiled {
 
 /// A C++ program.
 pub(crate) fn compile_cpp(source: &str, flags: &[&str]) -> Compiled {
-    compile("g++", source, flags, &["-pthread"])
+    let flags = [&["-std=c++20"], flags].concat();
+    compile("g++", source, &flags, &["-pthread"])
 }
 
-fn compile(compiler: &str, source: &str, flags: &[&str], libraries: &[&str]) -> Compiled {
+/// A program or library, by any compiler that takes `-o`.
+pub(crate) fn compile(
+    compiler: &str,
+    source: &str,
+    flags: &[&str],
+    libraries: &[&str],
+) -> Compiled {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(source).with_extension("out");
     let mut command = Command::new(compiler);

@@ -1,10 +1,12 @@
 // Allocates under every kind of frame that is hard to unwind.
 #include <alloca.h>
+#include <coroutine>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <spawn.h>
 #include <stdexcept>
 #include <sys/wait.h>
@@ -166,6 +168,96 @@ FRAME static void contexts() {
         swapcontext(&outer, &inner);
 }
 
+// A coroutine of the language: its frame is on the heap, and it is resumed from other places.
+struct Generator {
+    struct promise_type {
+        int value = 0;
+        Generator get_return_object() {
+            return {std::coroutine_handle<promise_type>::from_promise(*this)};
+        }
+        std::suspend_always initial_suspend() noexcept { return {}; }
+        std::suspend_always final_suspend() noexcept { return {}; }
+        std::suspend_always yield_value(int yielded) {
+            allocate(21);
+            value = yielded;
+            return {};
+        }
+        void return_void() { allocate(22); }
+        void unhandled_exception() { allocate(23); }
+    };
+    std::coroutine_handle<promise_type> handle;
+};
+
+FRAME static Generator numbers(int count, bool throws_at_end) {
+    std::vector<int> local(count);
+    for (int i = 0; i < count; i++) {
+        allocate(24 + i);
+        co_yield local[i] + i;
+    }
+    if (throws_at_end)
+        throws(3);
+}
+
+FRAME static Generator nested(int depth) {
+    Generator inner = depth > 0 ? nested(depth - 1) : numbers(5, false);
+    while (!inner.handle.done()) {
+        inner.handle.resume();
+        co_yield inner.handle.promise().value;
+    }
+    inner.handle.destroy();
+}
+
+FRAME static void resumes(std::coroutine_handle<Generator::promise_type> handle, int depth) {
+    if (depth > 0)
+        resumes(handle, depth - 1);
+    else
+        handle.resume();
+    sink = sink + 1;
+}
+
+static void coroutines() {
+    for (Generator generator : {numbers(6, true), numbers(6, false), nested(8)}) {
+        for (int depth = 0; !generator.handle.done(); depth++)
+            resumes(generator.handle, depth);
+        generator.handle.destroy();
+    }
+}
+
+// Virtual calls, with more than one base, so that some go through thunks.
+struct Left {
+    virtual ~Left() = default;
+    virtual void left(int depth) = 0;
+};
+
+struct Right {
+    virtual ~Right() = default;
+    virtual Right *right(int depth) = 0;
+};
+
+struct Both : Left, Right {
+    std::unique_ptr<Both> next;
+    explicit Both(int depth) : next(depth > 0 ? std::make_unique<Both>(depth - 1) : nullptr) {}
+    ~Both() override { allocate(31); }
+    void left(int depth) override {
+        allocate(32);
+        if (next)
+            static_cast<Right *>(next.get())->right(depth + 1);
+    }
+    Both *right(int depth) override {
+        allocate(33 + depth);
+        if (next)
+            static_cast<Left *>(next.get())->left(depth + 1);
+        return this;
+    }
+};
+
+static void virtual_calls() {
+    for (int depth = 0; depth < 20; depth++) {
+        std::unique_ptr<Right> right = std::make_unique<Both>(depth);
+        right->right(0)->right(0);
+    }
+}
+
 static void at_exit() { allocate(11); }
 
 int main() {
@@ -181,6 +273,8 @@ int main() {
     handle_faults(0);
     handle_faults(SA_ONSTACK);
     contexts();
+    coroutines();
+    virtual_calls();
     std::vector<std::thread> threads;
     for (int i = 0; i < 4; i++)
         threads.emplace_back(everything);

@@ -17,6 +17,11 @@ use crate::table::{Coverage, Parts, Statistics, UnwindTable};
 /// is aligned to 16 bytes almost everywhere; a larger gap gets a row even if it is filler.
 const MAX_PADDING: u64 = 15;
 
+/// The most code from an image's entry point to the next function that is taken for the entry code
+/// alone. The dynamic linker's has no unwind data in glibc (2.36: 80 bytes, `_dl_start_user`),
+/// and constructors run below it. More is a file without unwind data.
+const MAX_ENTRY_CODE: u64 = 128;
+
 /// Builds the table of the ELF image `data` within default [`Limits`].
 ///
 /// An image without unwind data yields a table that is one gap.
@@ -43,7 +48,7 @@ pub fn build_within(data: &[u8], limits: &Limits) -> Result<UnwindTable, BuildEr
         .map(|section| Reader::new(section, limits))
         .collect();
     let (layout, unusable) = list_fdes(&image, &mut readers)?;
-    let mut assembly = Assembly::new(&image.code, limits.rows);
+    let mut assembly = Assembly::new(&image, limits.rows);
     assembly.add_all(&layout, &image.code, &mut readers)?;
     let statistics = Statistics {
         fdes: layout.fdes.len() as u64,
@@ -78,15 +83,17 @@ fn list_fdes(image: &Image<'_>, readers: &mut [Reader<'_>]) -> Result<(Layout, u
 /// The table under construction.
 struct Assembly {
     rows: RowList,
+    entry: u64,
     rejected: u64,
 }
 
 impl Assembly {
-    fn new(code: &[Code<'_>], limit: usize) -> Self {
-        let first = code.first().map_or(0, |code| code.segment.address);
+    fn new(image: &Image<'_>, limit: usize) -> Self {
+        let first = image.code.first().map_or(0, |code| code.segment.address);
         let base = first & !(BLOCK_BYTES - 1);
         Self {
             rows: RowList::new(base, limit),
+            entry: image.entry,
             rejected: 0,
         }
     }
@@ -115,13 +122,23 @@ impl Assembly {
         let mut covered = code.segment.address;
         self.rows.push(covered, Rule::GAP)?;
         for fde in fdes {
-            if is_gap(code, covered, fde.start) {
-                self.rows.push(covered, Rule::GAP)?;
-            }
+            self.add_gap(code, covered, fde.start)?;
             self.add_fde(fde, readers)?;
             covered = covered.max(fde.end);
         }
         self.rows.push(covered, Rule::GAP)
+    }
+
+    /// Code between two FDEs. Nothing has called an entry point, whatever is said of it.
+    fn add_gap(&mut self, code: &Code<'_>, start: u64, end: u64) -> Result<(), BuildError> {
+        if is_gap(code, start, end) {
+            self.rows.push(start, Rule::GAP)?;
+            let is_inside = (start..end).contains(&self.entry);
+            if is_inside && end - self.entry <= MAX_ENTRY_CODE {
+                self.rows.push(self.entry, Rule::END_OF_STACK)?;
+            }
+        }
+        Ok(())
     }
 
     fn add_fde(&mut self, fde: &Fde, readers: &mut [Reader<'_>]) -> Result<(), BuildError> {

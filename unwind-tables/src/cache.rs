@@ -26,7 +26,7 @@ use crate::table::{Coverage, Parts, Segment, Statistics, UnwindTable};
 
 /// Changes with the layout above, with the meaning of a row, and whenever the builder makes other
 /// rows of the same image, so that tables of older versions are built anew.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"HTUNWIND";
 const HEADER_BYTES: usize = 56;

@@ -22,6 +22,8 @@ pub(crate) struct Image<'data> {
     pub(crate) code: Vec<Code<'data>>,
     /// Unwind sections, `.eh_frame` before `.debug_frame`.
     pub(crate) frames: Vec<FrameSection<'data>>,
+    /// Where execution begins; 0 for most libraries.
+    pub(crate) entry: u64,
     /// Empty when there is none.
     pub(crate) build_id: Vec<u8>,
 }
@@ -49,6 +51,7 @@ pub(crate) fn parse<'data>(data: &'data [u8], limits: &Limits) -> Result<Image<'
     Ok(Image {
         code: executable_segments(segments, data)?,
         frames,
+        entry: header.e_entry(ENDIAN),
         build_id: build_id(segments, data).unwrap_or_default(),
     })
 }

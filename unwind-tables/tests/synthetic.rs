@@ -308,3 +308,27 @@ fn blocks_bound_the_search() {
         assert_eq!(table.lookup(CODE + distance), Some(expected));
     }
 }
+
+#[test]
+fn entry_code_without_unwind_data_ends_the_stack() {
+    let table = |entry: u64, code_bytes: usize| {
+        let frames = Frames::eh()
+            .fde(0, 16, &[])
+            .fde(code_bytes as u64 - 16, 16, &[]);
+        let synthetic = Synthetic {
+            entry: CODE + entry,
+            ..Synthetic::eh(&vec![RET; code_bytes], frames.finish())
+        };
+        rules(&build(&synthetic.image()).unwrap())
+    };
+    let last = [(64, rsp(8)), (80, Rule::GAP)];
+    let inside = [(0, rsp(8)), (16, Rule::GAP), (32, Rule::END_OF_STACK)];
+    assert_eq!(table(32, 80), [&inside[..], &last].concat());
+    let at_the_start = [(0, rsp(8)), (16, Rule::END_OF_STACK)];
+    assert_eq!(table(16, 80), [&at_the_start[..], &last].concat());
+    let in_a_function = [(0, rsp(8)), (16, Rule::GAP)];
+    assert_eq!(table(0, 80), [&in_a_function[..], &last].concat());
+    // So much code has more than an entry in it.
+    assert_eq!(table(16, 400)[1], (16, Rule::GAP));
+    assert_eq!(table(16, 400).len(), 4);
+}

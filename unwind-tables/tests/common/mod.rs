@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Where Debian and its derivatives keep libraries.
 const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
@@ -33,9 +34,19 @@ pub(crate) fn wanted_files() -> Vec<Wanted> {
             true,
             matching("/usr/lib/gcc/x86_64-linux-gnu", "cc1plus"),
         ),
-        wanted("python3", false, existing(["/usr/bin/python3".into()])),
-        wanted("libLLVM", false, newest(matching(LIBRARIES, "libLLVM"))),
-        wanted("node", false, on_path("node")),
+        wanted("python3", true, existing(["/usr/bin/python3".into()])),
+        // It comes with the compiler of the BPF programs.
+        wanted("libLLVM", true, newest(matching(LIBRARIES, "libLLVM"))),
+        // Debian's own is a small program with a large library.
+        wanted(
+            "node",
+            true,
+            [
+                newest(matching(LIBRARIES, "libnode")),
+                itself("node", &["-p", "process.execPath"]),
+            ]
+            .concat(),
+        ),
         wanted("libcrypto", false, library("libcrypto.so.3")),
         wanted(
             "ld.so",
@@ -118,11 +129,11 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-fn on_path(program: &str) -> Vec<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).map(|directory| directory.join(program));
-    found
-        .filter_map(|path| path.canonicalize().ok())
-        .take(1)
-        .collect()
+/// The program's own file: what is in `PATH` may be a script that starts it.
+fn itself(program: &str, arguments: &[&str]) -> Vec<PathBuf> {
+    let Ok(output) = Command::new(program).args(arguments).output() else {
+        return Vec::new();
+    };
+    let path = String::from_utf8_lossy(&output.stdout);
+    existing([path.trim().into()])
 }

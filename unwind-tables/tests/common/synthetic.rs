@@ -15,6 +15,8 @@ pub(crate) struct Synthetic {
     pub(crate) debug_frame: Option<Vec<u8>>,
     /// Whether to leave out section headers and to point to `.eh_frame` by program header.
     pub(crate) without_sections: bool,
+    /// Address of the entry point; 0 for none.
+    pub(crate) entry: u64,
 }
 
 impl Synthetic {
@@ -59,16 +61,16 @@ impl Synthetic {
         } else {
             add_sections(&mut image, &sections)
         };
-        let header = elf_header(program_header_count, table, count);
+        let header = elf_header(self.entry, program_header_count, table, count);
         image[..HEADER_BYTES].copy_from_slice(&header);
         image
     }
 }
 
-fn elf_header(program_headers: u16, section_table: u64, sections: u16) -> Vec<u8> {
+fn elf_header(entry: u64, program_headers: u16, section_table: u64, sections: u16) -> Vec<u8> {
     let mut header = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
     header.extend([3, 0, 62, 0, 1, 0, 0, 0]);
-    header.extend(CODE.to_le_bytes());
+    header.extend(entry.to_le_bytes());
     header.extend((HEADER_BYTES as u64).to_le_bytes());
     header.extend(section_table.to_le_bytes());
     header.extend([0; 4]);

@@ -22,8 +22,12 @@ const TEST_PACKAGES: &[&str] = &[
     "binutils",    // objcopy: separate debug files
     "bpftrace",    // the benchmark compares with it
     "g++",         // target programs, and a real program to record
+    "gdb",         // a real program whose stacks are compared
+    "git",         // a real program to record
     "heaptrack",   // its recorder and reader are the reference
     "libcap2-bin", // capsh: exact capabilities
+    "nodejs",      // a real program whose stacks are compared
+    "perl",        // a real program whose stacks are compared
     "python3",     // a real program to record
     "sqlite3",     // a real program to record
     "util-linux",  // setpriv, unshare

@@ -8,6 +8,7 @@ use crate::process::{Ended, run};
 use crate::report::Report;
 use crate::scratch::Scratch;
 use crate::trace_file::Trace;
+use crate::tracer;
 
 /// Records a program with heaptrack's recorder and replays its file.
 ///
@@ -33,6 +34,38 @@ pub fn record(program: &Path, args: &[&str]) -> Counts {
     )
     .expect("unpack heaptrack's file");
     Counts::replay(&text)
+}
+
+/// Records a program with heaptrack's recorder, and has its addresses named by the tracer under
+/// test, so that only recordings differ and not names.
+///
+/// # Panics
+/// When either fails.
+pub fn record_named(program: &Path, args: &[&str], envs: &[(&str, &str)]) -> Trace {
+    let scratch = Scratch::new();
+    let mut command = Command::new("heaptrack");
+    command
+        .args(["--raw", "-o"])
+        .arg(scratch.join("theirs"))
+        .arg(program)
+        .args(args)
+        .env_clear()
+        .envs(envs.iter().copied());
+    let recorded = run(&mut command, b"");
+    let named = scratch.join("named.zst");
+    let ended = run(
+        Command::new(tracer::binary())
+            .args(["interpret", "-o"])
+            .args([&named, &scratch.join("theirs.raw.zst")]),
+        b"",
+    );
+    assert!(
+        ended.status.success(),
+        "{}\n{}",
+        ended.stderr,
+        recorded.stderr
+    );
+    Trace::read_foreign(&named)
 }
 
 /// What heaptrack counted. Its files use info 0 for real allocations, which

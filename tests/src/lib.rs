@@ -19,6 +19,7 @@
 pub mod caps;
 pub mod features;
 pub mod heaptrack;
+pub mod inclusive;
 pub mod new_root;
 pub mod process;
 pub mod report;

@@ -17,8 +17,8 @@ struct Recipe {
     flags: &'static [&'static str],
 }
 
-/// Frame pointers, because stacks must be known before unwind tables are read;
-/// no builtins, because compilers drop allocations that they see through.
+/// Frame pointers, so that every kernel's stacks are whole; no builtins, because compilers drop
+/// allocations that they see through.
 const PLAIN: &[&str] = &[
     "-O1",
     "-g",
@@ -92,6 +92,19 @@ const RECIPES: &[Recipe] = &[
         source: "framepointers.cpp",
         compiler: "g++",
         flags: &["-Wl,--build-id=0x68747261636562706674657374732d6170617274"],
+    },
+    // As people build programs: with all optimisation, and without frame pointers.
+    Recipe {
+        name: "shapes",
+        source: "shapes.rs",
+        compiler: "rustc",
+        flags: &["-Copt-level=3", "-Cforce-frame-pointers=no", "-g"],
+    },
+    Recipe {
+        name: "catalogue",
+        source: "catalogue.cpp",
+        compiler: "g++",
+        flags: &["-O2", "-g", "-std=c++17", "-fomit-frame-pointer"],
     },
     Recipe {
         name: "suppressed",
@@ -189,10 +202,9 @@ fn modified(path: &Path) -> Option<SystemTime> {
 
 fn build(program: &Path, recipe: &Recipe) {
     let unfinished = program.with_extension("unfinished");
-    let plain: &[&str] = if recipe.name == "static_asm" {
-        &[]
-    } else {
-        PLAIN
+    let plain: &[&str] = match recipe.name {
+        "static_asm" | "shapes" | "catalogue" => &[],
+        _ => PLAIN,
     };
     let output = Command::new(recipe.compiler)
         .args(plain)

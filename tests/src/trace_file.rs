@@ -8,9 +8,13 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::Path;
 
+use crate::inclusive::Cost;
+
 /// One instruction pointer with its innermost function.
 #[derive(Debug, Clone, Default)]
 pub struct Ip {
+    /// The address in the target.
+    pub address: u64,
     /// Path of the module, or empty.
     pub module: String,
     /// Function, or empty.
@@ -57,6 +61,8 @@ pub struct Trace {
     pub rss: Vec<i64>,
     /// Comment lines without their `#`.
     pub comments: Vec<String>,
+    /// A file of another recorder, which may use info 0.
+    foreign: bool,
     strings: Vec<String>,
     ips: Vec<Ip>,
     traces: Vec<(usize, usize)>,
@@ -70,16 +76,32 @@ impl Trace {
     /// # Panics
     /// When the file cannot be opened or is not well-formed.
     pub fn read(path: &Path) -> Self {
+        Self::default().read_into(path)
+    }
+
+    /// As [`Trace::read`], for a file of heaptrack's recorder.
+    ///
+    /// # Panics
+    /// As [`Trace::read`].
+    pub fn read_foreign(path: &Path) -> Self {
+        let foreign = Self {
+            foreign: true,
+            ..Self::default()
+        };
+        foreign.read_into(path)
+    }
+
+    fn read_into(self, path: &Path) -> Self {
         let (text, truncated) = unpack(path);
-        let mut trace = Self::replay(&text, truncated);
+        let mut trace = self.replay_into(&text, truncated);
         trace.truncated = truncated;
         trace
     }
 
     /// Replays text. With `cut`, the last line may be incomplete and is left
     /// out if it has no line end.
-    fn replay(text: &[u8], cut: bool) -> Self {
-        let mut trace = Self::default();
+    fn replay_into(self, text: &[u8], cut: bool) -> Self {
+        let mut trace = self;
         let complete = match text.iter().rposition(|&byte| byte == b'\n') {
             Some(end) => &text[..=end],
             None => &[],
@@ -164,6 +186,7 @@ impl Trace {
             "line {number}: incomplete inlined frame"
         );
         let ip = Ip {
+            address: fields.first().copied().unwrap_or(0).cast_unsigned(),
             module: string(fields.get(1)),
             function: string(fields.get(2)),
             file: string(fields.get(3)),
@@ -183,13 +206,13 @@ impl Trace {
         );
         // heaptrack_gui 1.4 crashes on a file that uses infos for the first time in another order.
         assert!(
-            info <= self.used_infos,
+            info <= self.used_infos || self.foreign,
             "line {number}: info {info} is used before info {}",
             self.used_infos
         );
         // heaptrack_print 1.4 takes a free of info 0 for temporary at the wrong time.
         assert!(
-            info > 0 || self.used_infos == 0,
+            info > 0 || self.used_infos == 0 || self.foreign,
             "line {number}: info 0 is used twice"
         );
         self.used_infos = self.used_infos.max(info + 1);
@@ -246,6 +269,18 @@ impl Trace {
             .collect();
         stacks.sort_by_key(|(calls, _)| -calls);
         stacks
+    }
+
+    /// What each place allocated, with its stack, leaf first.
+    pub fn costs(&self) -> Vec<(Cost, Vec<&Ip>)> {
+        let mut costs: BTreeMap<usize, Cost> = BTreeMap::new();
+        for info in self.infos.iter().filter(|info| info.allocations > 0) {
+            let cost = costs.entry(info.trace).or_default();
+            cost.calls += info.allocations;
+            cost.bytes += info.allocations * info.size;
+        }
+        let with_stack = |(trace, cost)| (cost, self.stack(trace));
+        costs.into_iter().map(with_stack).collect()
     }
 
     /// Sizes and the number of their allocations.
@@ -333,13 +368,17 @@ fn index(number: usize, index: i64, length: usize) {
 mod tests {
     use super::Trace;
 
+    fn replay(text: &[u8], cut: bool) -> Trace {
+        Trace::default().replay_into(text, cut)
+    }
+
     const FILE: &str = "v 10400 3\nX ./demo\nI 1000 10\ns 4 main\ns 5 inner\n\
         i 10 0 1\ni 20 0 2 2 7 1 1 9\nt 1 0\nt 2 1\na 0 0\na a 2\na 5 1\n\
         + 1\n+ 2\n- 1\n+ 2\nc a\n- 2\n# strings: 2\n";
 
     #[test]
     fn replays_by_hand_checked_numbers() {
-        let trace = Trace::replay(FILE.as_bytes(), false);
+        let trace = replay(FILE.as_bytes(), false);
         assert_eq!((trace.calls, trace.frees), (3, 2));
         assert_eq!((trace.peak, trace.leaked), (15, 5));
         assert_eq!(
@@ -357,18 +396,18 @@ mod tests {
     #[test]
     #[should_panic(expected = "line 4: more frees than allocations")]
     fn refuses_a_second_free() {
-        Trace::replay(b"v 10400 3\na 0 0\na 1 0\n- 1\n", false);
+        replay(b"v 10400 3\na 0 0\na 1 0\n- 1\n", false);
     }
 
     #[test]
     #[should_panic(expected = "line 2: wrong length of a string")]
     fn refuses_a_wrong_string_length() {
-        Trace::replay(b"v 10400 3\ns 5 main\n", false);
+        replay(b"v 10400 3\ns 5 main\n", false);
     }
 
     #[test]
     fn leaves_out_a_cut_line() {
-        let trace = Trace::replay(b"v 10400 3\na 0 0\na 1 0\n+ 1\n+", true);
+        let trace = replay(b"v 10400 3\na 0 0\na 1 0\n+ 1\n+", true);
         assert_eq!(trace.calls, 1);
     }
 }

@@ -68,6 +68,13 @@ impl Launch {
         self
     }
 
+    /// Adds a word to that prefix.
+    #[must_use]
+    pub fn under_too(mut self, word: &str) -> Self {
+        self.runner.push(word.into());
+        self
+    }
+
     /// Uses a copy of the tracer, which another user can execute.
     #[must_use]
     pub fn binary(mut self, path: PathBuf) -> Self {

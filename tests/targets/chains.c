@@ -1,13 +1,15 @@
 /* chains ROUNDS
  *
- * Sixteen threads of two kinds whose call chains have nothing in common, all on
- * one processor, so that they are preempted in the middle of things. */
+ * 64 threads of two kinds whose call chains have nothing in common, all on one
+ * processor, so that they are preempted in the middle of things. */
 #define _GNU_SOURCE
 #include "truth.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
+
+enum { THREADS = 64 };
 
 static long rounds;
 
@@ -36,16 +38,16 @@ CHAIN(left)
 CHAIN(right)
 
 int main(int argc, char **argv) {
-    pthread_t threads[16];
+    pthread_t threads[THREADS];
     rounds = argc > 1 ? atol(argv[1]) : 0;
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET(sched_getcpu(), &one);
     sched_setaffinity(0, sizeof one, &one);
-    for (int i = 0; i < 16; i++)
+    for (int i = 0; i < THREADS; i++)
         pthread_create(&threads[i], NULL, i % 2 ? left_run : right_run, NULL);
-    for (int i = 0; i < 16; i++)
+    for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
-    truth("calls_each", 8 * rounds);
+    truth("calls_each", THREADS / 2 * rounds);
     return 0;
 }

@@ -215,29 +215,6 @@ fn a_program_that_is_gone_at_once_is_named() {
 }
 
 #[test]
-fn stacks_of_different_threads_never_mix() {
-    if !require(Feature::Root) {
-        return;
-    }
-    let recorded = Launch::new().run(target("chains"), &["3000"]);
-    recorded.assert_nothing_lost();
-    let (trace, truth) = (recorded.trace(), recorded.truth());
-    for kind in ["left", "right"] {
-        let calls = trace.calls_under(&format!("{kind}_run"));
-        assert_eq!(
-            calls,
-            truth.get("calls_each"),
-            "{kind}:\n{}",
-            recorded.stderr
-        );
-    }
-    for (_, stack) in trace.stacks() {
-        let has = |kind: &str| stack.iter().any(|ip| ip.function.starts_with(kind));
-        assert!(!(has("left_") && has("right_")), "a mixed stack: {stack:?}");
-    }
-}
-
-#[test]
 fn a_hundred_frames_are_not_too_many() {
     if !require(Feature::Root) {
         return;

@@ -6,6 +6,7 @@
 
 mod contenders;
 mod table;
+mod unwind;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,9 @@ const BYSTANDER_LIMIT: f64 = 1.1;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
+    /// Instead of the whole: a part by itself.
+    #[command(subcommand)]
+    part: Option<Part>,
     /// Pairs of malloc and free that one traced run makes; untraced ones make 500 times as many.
     #[arg(long, default_value_t = 200_000)]
     pairs: u32,
@@ -32,11 +36,20 @@ pub(crate) struct Options {
     rounds: u32,
 }
 
+#[derive(Debug, clap::Subcommand)]
+enum Part {
+    /// Measure what stacks cost: by depth, and the tables by which they are unwound.
+    Unwind(unwind::Options),
+}
+
 /// The task `bench`. Prints the table to standard output.
 ///
 /// # Errors
 /// Also when the bystander pays more than [`BYSTANDER_LIMIT`].
 pub(crate) fn bench(workspace: &Workspace, options: &Options) -> Result<()> {
+    if let Some(Part::Unwind(options)) = &options.part {
+        return unwind::unwind(workspace, options);
+    }
     setup::setup(workspace, true)?;
     build::build(workspace, true)?;
     let place = Place::prepare(workspace)?;

@@ -8,10 +8,10 @@ use crate::command::{capture, cargo};
 use crate::progress::step;
 use crate::workspace::Workspace;
 
-/// Boots kernel `number` and runs the test binaries called `names` (none: all) in it.
+/// Boots kernel `number` with options, and runs the test binaries called `names` (none: all) in it.
 pub(crate) fn suite(
     workspace: &Workspace,
-    number: &str,
+    (number, options): (&str, &str),
     names: &[&str],
     see: impl FnMut(&str),
 ) -> Result<()> {
@@ -19,7 +19,7 @@ pub(crate) fn suite(
     let script = script(workspace, names)?;
     let guest = Guest {
         release,
-        append: "",
+        append: options,
         minutes: 30,
     };
     match guest.run(workspace, &script, see)? {

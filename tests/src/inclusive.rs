@@ -81,12 +81,14 @@ fn add(sum: &mut Cost, cost: Cost) {
 }
 
 /// Leaves out what depends on the libraries that a recorder brings into the target: allocations of
-/// the dynamic linker itself, and those of libraries' constructors.
+/// the dynamic linker itself, those of libraries' constructors, and blocks of 32 places for functions
+/// to be called at exit, of which a recorder takes some.
 fn is_in_view(stack: &[&Ip], view: View<'_>) -> bool {
     let is_linker =
         |ip: Option<&&Ip>| ip.is_some_and(|ip| file_name(&ip.module).starts_with("ld-linux"));
     let is_recorder = |ip: &&Ip| ip.module.contains("libheaptrack");
-    let is_left_out = |ip: &&Ip| view.without.contains(&ip.function.as_str());
+    let is_left_out =
+        |ip: &&Ip| ip.function == "__new_exitfn" || view.without.contains(&ip.function.as_str());
     !is_linker(stack.first())
         && !is_linker(stack.last())
         && !stack.iter().any(is_recorder)

@@ -82,7 +82,8 @@ pub(super) fn build(module: &Arc<Module>, cache: &Cache) -> Built {
 
 fn load(module: &Module, cache: &Cache) -> Result<UnwindTable, Failure> {
     let build_id = module.image().build_id.as_ref().map(|id| id.as_bytes());
-    if let Some(table) = build_id.and_then(|id| cache.load(id)) {
+    let stored = build_id.and_then(|id| cache.load(id));
+    if let Some(table) = stored.filter(|table| fits(table, module)) {
         return Ok(table);
     }
     let table = match module.content()? {
@@ -95,6 +96,18 @@ fn load(module: &Module, cache: &Cache) -> Result<UnwindTable, Failure> {
     Ok(table)
 }
 
+/// Whether a table's code is where the module's is. A file may bear the build id of another.
+fn fits(table: &UnwindTable, module: &Module) -> bool {
+    let segments = &module.image().segments;
+    table.segments().iter().all(|code| {
+        segments.iter().any(|segment| {
+            segment.file_offset == code.file_offset
+                && segment.file_size == code.size
+                && segment.virtual_address == code.address
+        })
+    })
+}
+
 /// The bytes of a shared file, whose position is left alone.
 pub(super) fn read_all(file: &File) -> Result<Vec<u8>, Failure> {
     let length = file.metadata()?.len();
@@ -104,4 +117,64 @@ pub(super) fn read_all(file: &File) -> Result<Vec<u8>, Failure> {
     let mut bytes = vec![0; usize::try_from(length).map_err(|_| Failure::TooLarge(length))?];
     file.read_exact_at(&mut bytes, 0)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, fs, path::Path};
+
+    use super::*;
+    use crate::modules::ModuleId;
+
+    fn module(number: u32, path: &Path) -> Arc<Module> {
+        Arc::new(Module::of_path(ModuleId(number), path).unwrap())
+    }
+
+    #[test]
+    fn every_module_is_built_once_and_what_cannot_be_built_has_no_table() {
+        let directory = tempfile::tempdir().unwrap();
+        let text = directory.path().join("text");
+        fs::write(&text, "no ELF file").unwrap();
+        let program = env::current_exe().unwrap();
+        let modules: Vec<Arc<Module>> = (0..9)
+            .map(|number| match number % 3 {
+                0 => module(number, &text),
+                _ => module(number, &program),
+            })
+            .collect();
+        let mut built = build_all(&modules, &Cache::none());
+        built.sort_by_key(|built| built.module.id());
+        let ids: Vec<ModuleId> = built.iter().map(|built| built.module.id()).collect();
+        assert_eq!(ids, (0..9).map(ModuleId).collect::<Vec<_>>());
+        for built in &built {
+            assert_eq!(built.table.is_some(), built.module.id().0 % 3 != 0);
+        }
+    }
+
+    #[test]
+    fn a_stored_table_of_other_code_is_not_taken() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(&directory.path().join("tables"));
+        let program = env::current_exe().unwrap();
+        let table = build(&module(0, &program), &cache).table.unwrap();
+        assert!(cache.load(table.build_id()).is_some());
+        // The same build id, but code that ends one byte earlier.
+        let mut image = fs::read(&program).unwrap();
+        let header = executable_header(&image);
+        image[header + 32] ^= 1;
+        let other = directory.path().join("other");
+        fs::write(&other, image).unwrap();
+        let other = build(&module(1, &other), &cache).table.unwrap();
+        assert_eq!(other.build_id(), table.build_id());
+        assert_ne!(other.segments(), table.segments());
+    }
+
+    /// Where the program header of an image's code begins.
+    fn executable_header(image: &[u8]) -> usize {
+        let word = |at: usize| u64::from_le_bytes(image[at..at + 8].try_into().unwrap()) as usize;
+        let headers = (0..64).map(|index| word(0x20) + index * 56);
+        // PT_LOAD, readable and executable.
+        let mut code = headers.filter(|at| word(*at) == 1 | 5 << 32);
+        code.next().unwrap()
+    }
 }

@@ -27,6 +27,8 @@ const EXTENSION: &str = "unwind";
 #[derive(Clone, Debug)]
 pub struct Cache {
     directory: Option<PathBuf>,
+    /// What all files may have together.
+    max_bytes: u64,
 }
 
 impl Cache {
@@ -51,6 +53,7 @@ impl Cache {
         match own_directory(directory) {
             Ok(()) => Self {
                 directory: Some(directory.to_owned()),
+                max_bytes: MAX_BYTES,
             },
             Err(error) => {
                 tracing::debug!("{}: not used as a cache: {error}", directory.display());
@@ -62,7 +65,10 @@ impl Cache {
     /// No cache.
     #[must_use]
     pub const fn none() -> Self {
-        Self { directory: None }
+        Self {
+            directory: None,
+            max_bytes: MAX_BYTES,
+        }
     }
 
     /// The table of the image with that build id.
@@ -122,7 +128,7 @@ impl Cache {
         files.sort();
         let mut total: u64 = files.iter().map(|(_, length, _)| length).sum();
         for (_, length, path) in files {
-            if total <= MAX_BYTES {
+            if total <= self.max_bytes {
                 break;
             }
             fs::remove_file(path)?;
@@ -157,4 +163,114 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         let _not_there = fs::remove_file(&temporary);
     }
     written
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A table that is large enough to be kept.
+    fn table() -> UnwindTable {
+        let program = fs::read(env::current_exe().unwrap()).unwrap();
+        let table = htrace_unwind_tables::build(&program).unwrap();
+        assert!(table.rows().len() >= MIN_ROWS && table.build_id().len() >= 8);
+        table
+    }
+
+    fn cache(directory: &TempDir) -> Cache {
+        let cache = Cache::at(&directory.path().join("tables"));
+        assert!(cache.directory.is_some());
+        cache
+    }
+
+    #[test]
+    fn what_is_stored_is_found_by_its_build_id_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let (cache, table) = (cache(&directory), table());
+        assert_eq!(cache.load(table.build_id()), None);
+        cache.store(&table);
+        assert_eq!(cache.load(table.build_id()), Some(table));
+        assert_eq!(cache.load(&[7; 20]), None);
+        assert_eq!(cache.load(b"short"), None);
+    }
+
+    #[test]
+    fn a_damaged_file_is_no_table() {
+        let directory = tempfile::tempdir().unwrap();
+        let (cache, table) = (cache(&directory), table());
+        cache.store(&table);
+        let path = cache.path(table.build_id()).unwrap();
+        let intact = fs::read(&path).unwrap();
+        for (at, kept) in [(0, intact.len()), (40, intact.len()), (9, 100), (0, 0)] {
+            let mut bytes = intact[..kept].to_vec();
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte ^= 1;
+            }
+            fs::write(&path, bytes).unwrap();
+            assert_eq!(cache.load(table.build_id()), None, "byte {at} of {kept}");
+        }
+        // The file of another build under this one's name.
+        fs::write(cache.path(&[9; 20]).unwrap(), intact).unwrap();
+        assert_eq!(cache.load(&[9; 20]), None);
+        cache.store(&table);
+        assert_eq!(cache.load(table.build_id()), Some(table));
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_to_is_not_used() {
+        let directory = tempfile::tempdir().unwrap();
+        for mode in [0o777, 0o770, 0o702] {
+            fs::set_permissions(directory.path(), fs::Permissions::from_mode(mode)).unwrap();
+            let cache = Cache::at(directory.path());
+            assert!(cache.directory.is_none(), "{mode:o}");
+            cache.store(&table());
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_link_to_a_directory_and_a_file_are_not_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let (link, file) = (directory.path().join("link"), directory.path().join("file"));
+        std::os::unix::fs::symlink(directory.path(), &link).unwrap();
+        fs::write(&file, b"").unwrap();
+        assert!(Cache::at(&link).directory.is_none());
+        assert!(Cache::at(&file).directory.is_none());
+    }
+
+    #[test]
+    fn the_oldest_files_go_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut cache, table) = (cache(&directory), table());
+        cache.store(&table);
+        let path = cache.path(table.build_id()).unwrap();
+        let length = fs::metadata(&path).unwrap().len();
+        let old = [1_u8, 2, 3].map(|number| {
+            let old = cache.path(&[number; 20]).unwrap();
+            fs::write(&old, vec![0; length as usize]).unwrap();
+            let written = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(number.into());
+            fs::File::options()
+                .write(true)
+                .open(&old)
+                .unwrap()
+                .set_modified(written)
+                .unwrap();
+            old
+        });
+        cache.max_bytes = 2 * length;
+        cache.store(&table);
+        let left = old.map(|path| path.exists());
+        assert_eq!((left, path.exists()), ([false, false, true], true));
+    }
+
+    #[test]
+    fn no_cache_holds_nothing() {
+        let (cache, table) = (Cache::none(), table());
+        cache.store(&table);
+        assert_eq!(cache.load(table.build_id()), None);
+    }
 }

@@ -139,3 +139,41 @@ fn content(module: &Module) -> Option<Vec<u8>> {
         ModuleContent::Bytes(bytes) => Some(bytes.to_vec()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{env, path::Path};
+
+    use super::*;
+    use crate::{modules::ModuleId, unwind::build_all};
+
+    fn built(paths: &[&Path]) -> Vec<Built> {
+        let open = |(number, path): (u32, &&Path)| Module::of_path(ModuleId(number), path);
+        let modules: Vec<Arc<Module>> = (0..)
+            .zip(paths)
+            .map(|pair| Arc::new(open(pair).unwrap()))
+            .collect();
+        build_all(&modules, &Cache::none())
+    }
+
+    #[test]
+    fn there_is_room_for_all_tables_and_for_later_ones_up_to_the_budget() {
+        let program = env::current_exe().unwrap();
+        let nothing = Tables::words_for(&[]);
+        let one = Tables::words_for(&built(&[&program]));
+        let table = built(&[&program])[0].table.clone().unwrap();
+        assert_eq!((one - nothing) as usize, words_of(&table));
+        assert!(words_of(&table) >= table.rows().len());
+        let many = vec![program.as_path(); 40];
+        let bounded = Tables::words_for(&built(&many));
+        assert!(bounded > one && bounded as usize <= 8 << 20, "{bounded}");
+    }
+
+    #[test]
+    fn a_module_without_a_table_needs_no_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let text = directory.path().join("text");
+        std::fs::write(&text, "no ELF file").unwrap();
+        assert_eq!(Tables::words_for(&built(&[&text])), Tables::words_for(&[]));
+    }
+}

@@ -253,3 +253,32 @@ fn key_of(entry: &MapsEntry) -> FileKey {
 fn kernel_device(device: Device) -> u64 {
     u64::from(device.major) << MINOR_BITS | u64::from(device.minor)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_numbered_as_the_kernel_does() {
+        let (major, minor) = (8, 0x12345);
+        assert_eq!(kernel_device(Device { major, minor }), 0x0081_2345);
+    }
+
+    #[test]
+    fn mapped_files_are_known_by_device_and_inode() {
+        let text = b"1000-2000 r-xp 00000000 08:11 77 /usr/lib/x.so\n";
+        let entry = crate::modules::maps::parse(text).next().unwrap().unwrap();
+        let expected = FileKey {
+            device: 0x0080_0011,
+            inode: 77,
+        };
+        assert_eq!(key_of(&entry), expected);
+    }
+
+    #[test]
+    fn there_is_a_lookout_on_few_cpus_and_one_may_wait_less() {
+        let cpus = lookout_cpus();
+        assert!((1..=MAX_LOOKOUTS).contains(&cpus.len()));
+        assert_eq!(Worker::max_waiting(), cpus.len() as u64 - 1);
+    }
+}

@@ -9,6 +9,7 @@
 
 pub mod attach_points;
 mod error;
+mod fallback;
 pub mod functions;
 mod kernel_types;
 mod links;
@@ -112,7 +113,11 @@ impl Programs {
     /// When this binary has none, when the kernel is too old, or when it refuses: then the error
     /// says which capability is missing.
     pub fn load(settings: &Settings) -> Result<Self, LoadError> {
-        let walks = Walks::choose(settings.unwind)?;
+        let ways = Walks::choose(settings.unwind)?.and_simpler(settings.unwind);
+        fallback::first_accepted(&ways, |walks| Self::load_walking(settings, walks))
+    }
+
+    fn load_walking(settings: &Settings, walks: Walks) -> Result<Self, LoadError> {
         let preferred = if settings.perf_links || walks == Walks::Old {
             LinkKind::Perf
         } else {

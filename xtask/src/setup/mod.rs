@@ -25,6 +25,7 @@ const TEST_PACKAGES: &[&str] = &[
     "gdb",         // a real program whose stacks are compared
     "git",         // a real program to record
     "heaptrack",   // its recorder and reader are the reference
+    "libc6-dbg",   // names of libc's own functions in stacks
     "libcap2-bin", // capsh: exact capabilities
     "nodejs",      // a real program whose stacks are compared
     "perl",        // a real program whose stacks are compared

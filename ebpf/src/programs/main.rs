@@ -184,23 +184,24 @@ fn modules_changed_old(context: ProbeContext) -> u32 {
     DONE
 }
 
-/// The entry of `munmap`, `mremap` and `mmap`, all of which begin with an address: what lies there may
-/// go away. Another thread that still runs there can bring no rule back, for it would fault.
+/// The entry of `munmap`, `mremap` and `mmap`, all of which begin with an address and a length: what
+/// lies there may go away. Another thread that still runs there can bring no rule back, for it would
+/// fault.
 #[uprobe]
 fn code_unmapped(context: ProbeContext) -> u32 {
-    if kernel::is_target() && mappings::is_of_file(argument(&context, 0)) {
-        debug!(&context, "unmapping at {:x}", argument(&context, 0));
+    let (start, length) = (argument(&context, 0), argument(&context, 1));
+    if kernel::is_target() && remembered::drop_range(start, length) {
+        debug!(&context, "unmapping {:x} bytes at {:x}", length, start);
         rules::forget_rules();
     }
     DONE
 }
 
 /// The return of `mmap`. Code that comes without the dynamic linker is looked at like any other, so
-/// that names are of what lay there at each time.
+/// that names are of what lay there at each time. Rules of what it replaces are forgotten already.
 #[uretprobe]
 fn code_mapped(context: RetProbeContext) -> u32 {
     if kernel::is_target() && mappings::is_code_of_file(context.ret::<u64>()) {
-        rules::forget_rules();
         waits::for_acknowledgement(kernel::notice(Kind::ModulesChanged));
     }
     DONE
@@ -210,7 +211,6 @@ fn code_mapped(context: RetProbeContext) -> u32 {
 #[uretprobe(sleepable)]
 fn code_mapped_sleepable(context: RetProbeContext) -> u32 {
     if kernel::is_target() && mappings::is_code_of_file(context.ret::<u64>()) {
-        rules::forget_rules();
         let stack = kernel::return_slot(&context);
         waits::asleep_for_acknowledgement(kernel::notice(Kind::ModulesChanged), stack);
     }

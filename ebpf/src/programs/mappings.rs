@@ -58,7 +58,9 @@ impl Mapping {
         let generation = remembered::generation();
         match find(address, &mut mapping) {
             0 => {
-                remembered::remember(&mapping, generation);
+                if mapping.is_code() {
+                    remembered::remember(&mapping, generation);
+                }
                 Ok(mapping)
             }
             LOCKED => {
@@ -79,6 +81,12 @@ impl Mapping {
     #[inline(always)]
     pub(crate) fn contains(&self, address: u64) -> bool {
         address >= self.start && address < self.end
+    }
+
+    /// True if any of the addresses from `start` to before `end` is in the mapping.
+    #[inline(always)]
+    pub(crate) fn overlaps(&self, start: u64, end: u64) -> bool {
+        self.start < end && start < self.end
     }
 
     /// True if what is mapped is code.
@@ -104,16 +112,6 @@ impl Mapping {
     pub(crate) fn file_offset(&self, address: u64) -> u64 {
         let start = self.pages_offset << PAGE_SHIFT;
         start.wrapping_add(address.wrapping_sub(self.start))
-    }
-}
-
-/// True if a file, code or not, is mapped at an address, or nobody can say.
-#[inline(always)]
-pub(crate) fn is_of_file(address: u64) -> bool {
-    match Mapping::at(address) {
-        Ok(mapping) => !mapping.is_anonymous(),
-        Err(NoMapping::Locked) => true,
-        Err(NoMapping::Unmapped) => false,
     }
 }
 

@@ -175,12 +175,11 @@ fn a_compiler_proper() {
     );
     let file = preprocessed.to_string_lossy().into_owned();
     let args = ["-fpreprocessed", "-quiet", "-O1", "-o", "/dev/null", &file];
-    // The table of its own memory's pages goes by their addresses.
-    let without = [
-        "ggc_internal_alloc(unsigned long, void (*)(void*), unsigned long, unsigned long)",
-        "ggc_internal_alloc(unsigned long)",
-    ];
-    compare(&program, &args, &without);
+    // Its costs are not compared: where its pools grow goes by addresses, so that a block or two
+    // of 200,000 are another function's in each run.
+    if require(Feature::Root) {
+        record(&program, &args);
+    }
 }
 
 #[test]

@@ -3,9 +3,8 @@
 //! A loop of malloc and free runs below 4, 12, 33 and 100 frames. The kernel itself counts the time
 //! that it spends in the program at malloc's entry (`kernel.bpf_stats_enabled`), which does nothing
 //! that depends on the depth but walking the stack; a line through the four points gives
-//! nanoseconds a frame, and what remains at no frame. The first frame costs no look-up, so the
-//! program limited to one frame gives what is left without any walk. Then the sizes of tables, which are
-//! files' own, and the time that making them takes.
+//! nanoseconds a frame, and what remains at no frame. Then the sizes of tables, and the time that
+//! making them takes.
 
 mod kernel_stats;
 mod line;
@@ -87,42 +86,32 @@ struct Measured {
     pair: f64,
 }
 
-/// Costs at all depths, and at the deepest with all frames but one left out.
-struct Depths {
-    all: Vec<Measured>,
-    without_walk: Measured,
-}
-
-fn measure_all(place: &Place, options: &Options) -> Result<Depths> {
+fn measure_all(place: &Place, options: &Options) -> Result<Vec<Measured>> {
     let _stats = KernelStats::enable()?;
-    let mut all = Vec::new();
-    for frames in DEPTHS {
-        all.push(fastest(place, options, frames, 1024)?);
-    }
-    let without_walk = fastest(place, options, DEPTHS[0], 1)?;
-    Ok(Depths { all, without_walk })
+    let fastest = |frames| fastest(place, options, frames);
+    DEPTHS.into_iter().map(fastest).collect()
 }
 
-fn fastest(place: &Place, options: &Options, frames: u32, limit: u32) -> Result<Measured> {
-    let mut best = measure(place, options.pairs, frames, limit)?;
+fn fastest(place: &Place, options: &Options, frames: u32) -> Result<Measured> {
+    let mut best = measure(place, options.pairs, frames)?;
     for _ in 1..options.rounds {
-        let next = measure(place, options.pairs, frames, limit)?;
+        let next = measure(place, options.pairs, frames)?;
         best.program = best.program.min(next.program);
         best.pair = best.pair.min(next.pair);
     }
     note(format_args!(
-        "{frames} frames, at most {limit}: {:.0} ns, a pair {:.0} ns",
+        "{frames} frames: {:.0} ns, a pair {:.0} ns",
         best.program, best.pair
     ));
     Ok(best)
 }
 
 /// Traces the loop, and asks the kernel when it is done.
-fn measure(place: &Place, pairs: u32, frames: u32, limit: u32) -> Result<Measured> {
+fn measure(place: &Place, pairs: u32, frames: u32) -> Result<Measured> {
     let result = place.dir.join("result");
     let mut tracer = command(&place.htrace);
     tracer
-        .args(["--quiet", "--max-frames", &limit.to_string(), "-o"])
+        .args(["--quiet", "-o"])
         .arg(place.dir.join("deep.zst"))
         .arg("--")
         .arg(place.program())
@@ -165,16 +154,15 @@ fn entry_program(runs: &[Run], pairs: u32) -> Result<Run> {
         .context("no program has run; is kernel.bpf_stats_enabled refused?")
 }
 
-fn render(depths: &Depths) -> Result<String> {
+fn render(depths: &[Measured]) -> Result<String> {
     let points: Vec<(f64, f64)> = depths
-        .all
         .iter()
         .map(|measured| (f64::from(measured.frames), measured.program))
         .collect();
     let line = Line::through(&points).context("there are no two depths")?;
     let mut text = String::from("| frames | entry program, ns | traced pair, ns |\n");
     text.push_str("|-------:|------------------:|----------------:|\n");
-    for measured in &depths.all {
+    for measured in depths {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
@@ -183,14 +171,12 @@ fn render(depths: &Depths) -> Result<String> {
         );
     }
     let pair_of = |frames| {
-        let found = depths.all.iter().find(|measured| measured.frames == frames);
+        let found = depths.iter().find(|measured| measured.frames == frames);
         found.map_or(f64::NAN, |measured| measured.pair)
     };
-    let without = depths.without_walk.program;
     let _ = writeln!(
         text,
-        "\n{:.1} ns a frame; {:.0} ns at no frame, of which {without:.0} are also spent when only the caller is taken; \
-         a pair below 33 frames costs {:.2} times one below 4",
+        "\n{:.1} ns a frame, {:.0} ns at no frame; a pair below 33 frames costs {:.2} times one below 4",
         line.slope,
         line.at_zero,
         pair_of(33) / pair_of(4),
@@ -223,13 +209,9 @@ mod tests {
             program: 400.0 + 25.0 * f64::from(frames),
             pair: 1000.0 + 10.0 * f64::from(frames),
         };
-        let depths = Depths {
-            all: DEPTHS.map(measured).to_vec(),
-            without_walk: measured(1),
-        };
-        let text = render(&depths).unwrap();
+        let text = render(&DEPTHS.map(measured)).unwrap();
         assert!(
-            text.contains("25.0 ns a frame; 400 ns at no frame, of which 425"),
+            text.contains("25.0 ns a frame, 400 ns at no frame"),
             "{text}"
         );
         assert!(text.contains("costs 1.28 times"), "{text}");

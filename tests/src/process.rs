@@ -143,6 +143,32 @@ impl Running {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).expect("signal a child");
     }
 
+    /// Reads standard output up to and including a line that starts with one of
+    /// `starts`, and returns which.
+    ///
+    /// # Panics
+    /// When the output ends before.
+    pub fn wait_for_one_of(&mut self, starts: &[&str]) -> usize {
+        loop {
+            let line = self.wait_for_line("");
+            if let Some(found) = starts.iter().position(|start| line.starts_with(start)) {
+                return found;
+            }
+        }
+    }
+
+    /// Memory that the child has, in KiB: `VmRSS` of proc(5).
+    ///
+    /// # Panics
+    /// When the child is gone.
+    pub fn resident_kib(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(path).expect("read a child's status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+        number.unwrap_or_else(|| panic!("no VmRSS in {status}"))
+    }
+
     /// Time that the child's threads have spent inside the kernel, in the ticks of
     /// proc(5), of which most systems have 100 a second.
     ///

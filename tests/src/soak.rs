@@ -18,7 +18,7 @@ pub fn flat_seconds() -> u64 {
 
 /// How often the tracer is killed at a random moment.
 pub fn kill_rounds() -> usize {
-    usize::try_from(number("HTRACE_KILL_ROUNDS", 20)).expect("a small number")
+    usize::try_from(number("HTRACE_KILL_ROUNDS", 10)).expect("a small number")
 }
 
 /// The longest that any of these lets a program run.

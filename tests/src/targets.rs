@@ -34,6 +34,7 @@ const RECIPES: &[Recipe] = &[
     c("deep", "deep.c"),
     c("ends", "ends.c"),
     c("enter_root", "enter_root.c"),
+    c("exercise", "exercise.c"),
     c("forks", "forks.c"),
     c("handover", "handover.c"),
     c("longjmp", "longjmp.c"),

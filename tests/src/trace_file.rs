@@ -5,7 +5,8 @@
 //! whatever a well-formed file may not contain panics with the line number.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use crate::inclusive::Cost;
@@ -71,7 +72,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Unpacks and replays a `.zst` file.
+    /// Unpacks and replays a `.zst` file, line by line: it may be too large for memory.
     ///
     /// # Panics
     /// When the file cannot be opened or is not well-formed.
@@ -92,28 +93,29 @@ impl Trace {
     }
 
     fn read_into(self, path: &Path) -> Self {
-        let (text, truncated) = unpack(path);
-        let mut trace = self.replay_into(&text, truncated);
-        trace.truncated = truncated;
-        trace
+        let packed = File::open(path).unwrap_or_else(|e| panic!("cannot read {path:?}: {e}"));
+        let decoder = zstd::stream::read::Decoder::new(packed).expect("a zstd decoder");
+        self.replay_into(BufReader::with_capacity(1 << 20, decoder))
     }
 
-    /// Replays text. With `cut`, the last line may be incomplete and is left
-    /// out if it has no line end.
-    fn replay_into(self, text: &[u8], cut: bool) -> Self {
-        let mut trace = self;
-        let complete = match text.iter().rposition(|&byte| byte == b'\n') {
-            Some(end) => &text[..=end],
-            None => &[],
-        };
-        assert!(
-            cut || complete.len() == text.len(),
-            "the last line has no end"
-        );
-        for (number, line) in complete.split(|&byte| byte == b'\n').enumerate() {
-            trace.record(number + 1, line);
+    /// Replays text. Where it cannot be read on, it was cut, and the last line, which
+    /// may be incomplete, is left out if it has no line end.
+    fn replay_into(mut self, mut text: impl BufRead) -> Self {
+        let mut line = Vec::new();
+        for number in 1.. {
+            line.clear();
+            let read = text.read_until(b'\n', &mut line);
+            self.truncated |= read.is_err();
+            match line.split_last() {
+                Some((b'\n', line)) => self.record(number, line),
+                Some(_) => assert!(self.truncated, "the last line has no end"),
+                None => {}
+            }
+            if !matches!(read, Ok(1..)) {
+                break;
+            }
         }
-        trace
+        self
     }
 
     fn record(&mut self, number: usize, line: &[u8]) {
@@ -305,21 +307,6 @@ impl Trace {
     }
 }
 
-/// Everything that can be unpacked, and whether the stream was cut.
-fn unpack(path: &Path) -> (Vec<u8>, bool) {
-    let packed = std::fs::read(path).unwrap_or_else(|e| panic!("cannot read {path:?}: {e}"));
-    let mut decoder = zstd::stream::read::Decoder::new(&packed[..]).expect("a zstd decoder");
-    let mut text = Vec::new();
-    let mut piece = vec![0; 64 * 1024];
-    loop {
-        match decoder.read(&mut piece) {
-            Ok(0) => return (text, false),
-            Ok(length) => text.extend_from_slice(&piece[..length]),
-            Err(_) => return (text, true),
-        }
-    }
-}
-
 fn hex_fields(number: usize, rest: &[u8]) -> Vec<i64> {
     let text = std::str::from_utf8(rest).unwrap_or_else(|e| panic!("line {number}: {e}"));
     text.split_ascii_whitespace()
@@ -368,8 +355,8 @@ fn index(number: usize, index: i64, length: usize) {
 mod tests {
     use super::Trace;
 
-    fn replay(text: &[u8], cut: bool) -> Trace {
-        Trace::default().replay_into(text, cut)
+    fn replay(text: impl std::io::BufRead) -> Trace {
+        Trace::default().replay_into(text)
     }
 
     const FILE: &str = "v 10400 3\nX ./demo\nI 1000 10\ns 4 main\ns 5 inner\n\
@@ -378,7 +365,7 @@ mod tests {
 
     #[test]
     fn replays_by_hand_checked_numbers() {
-        let trace = replay(FILE.as_bytes(), false);
+        let trace = replay(FILE.as_bytes());
         assert_eq!((trace.calls, trace.frees), (3, 2));
         assert_eq!((trace.peak, trace.leaked), (15, 5));
         assert_eq!(
@@ -396,18 +383,26 @@ mod tests {
     #[test]
     #[should_panic(expected = "line 4: more frees than allocations")]
     fn refuses_a_second_free() {
-        replay(b"v 10400 3\na 0 0\na 1 0\n- 1\n", false);
+        replay(&b"v 10400 3\na 0 0\na 1 0\n- 1\n"[..]);
     }
 
     #[test]
     #[should_panic(expected = "line 2: wrong length of a string")]
     fn refuses_a_wrong_string_length() {
-        replay(b"v 10400 3\ns 5 main\n", false);
+        replay(&b"v 10400 3\ns 5 main\n"[..]);
     }
 
     #[test]
     fn leaves_out_a_cut_line() {
-        let trace = replay(b"v 10400 3\na 0 0\na 1 0\n+ 1\n+", true);
-        assert_eq!(trace.calls, 1);
+        /// Fails where its text ends.
+        struct Cut;
+        impl std::io::Read for Cut {
+            fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+                Err(std::io::ErrorKind::UnexpectedEof.into())
+            }
+        }
+        let text = std::io::Read::chain(&b"v 10400 3\na 0 0\na 1 0\n+ 1\n+"[..], Cut);
+        let trace = replay(std::io::BufReader::new(text));
+        assert_eq!((trace.calls, trace.truncated), (1, true));
     }
 }

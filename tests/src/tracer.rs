@@ -347,7 +347,7 @@ impl Launch {
 }
 
 /// A target attached to from its mark on: start it, wait for its "ready",
-/// attach, let it go, take what both left.
+/// attach, let it go, take what both left. Its input stays open until it ends.
 ///
 /// # Panics
 /// When any of that fails.
@@ -356,6 +356,6 @@ pub fn record_from_mark(launch: &Launch, target: &mut Command) -> (Recorded, End
     target.wait_for_line("ready");
     let tracer = Attached::with(launch, target.pid());
     target.say(b"g");
-    let ended = target.finish();
+    let ended = target.wait();
     (tracer.finish(), ended)
 }

@@ -16,6 +16,7 @@ mod environment;
 mod progress;
 mod run;
 mod setup;
+mod soak;
 mod test;
 mod unwind_check;
 mod vm;
@@ -77,6 +78,8 @@ enum Task {
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         program: Vec<OsString>,
     },
+    /// Run the long tests at full length: stress, kills, a random exerciser, flat memory (as root).
+    Soak(soak::Options),
     /// Boot another Linux kernel under qemu and run the end-to-end tests, or a command, in it.
     Vm(vm::Options),
 }
@@ -105,6 +108,7 @@ fn perform(task: Task) -> anyhow::Result<ExitCode> {
         Task::Bless => bless::bless(&workspace)?,
         Task::Dist => dist::dist(&workspace)?,
         Task::UnwindCheck { program } => unwind_check::unwind_check(&workspace, &program)?,
+        Task::Soak(options) => soak::soak(&workspace, &options)?,
         Task::Vm(options) => return vm::vm(&workspace, &options),
     }
     Ok(ExitCode::SUCCESS)

@@ -35,7 +35,8 @@ pub enum Command {
     Diff(crate::commands::diff::Args),
     /// Draw a flame graph of a trace file as SVG.
     Flamegraph(crate::commands::flamegraph::Args),
-    /// Tell whether a trace file is whole, and what is odd about it.
+    /// Tell whether a trace file is whole, and what is odd about it; without a file, what this
+    /// system has for recording.
     Check(crate::commands::check::Args),
     /// Give names to the addresses of a raw heaptrack file.
     Interpret(crate::commands::interpret::Args),

@@ -11,6 +11,7 @@ pub mod attach_points;
 mod error;
 mod fallback;
 pub mod functions;
+pub mod inventory;
 mod kernel_types;
 mod links;
 mod log;

@@ -69,11 +69,15 @@ pub(super) fn missing() -> Option<Missing> {
     (!is_initial_user_namespace(&uid_map)).then_some(Missing::UserNamespace)
 }
 
-fn missing_capabilities(status: &str) -> Vec<&'static str> {
+/// Effective capabilities in the text of `/proc/PID/status`.
+pub(super) fn effective(status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = line
-        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
-        .unwrap_or(0);
+    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
+fn missing_capabilities(status: &str) -> Vec<&'static str> {
+    let effective = effective(status);
     let has = |bit: u32| effective & (1 << bit) != 0;
     if has(CAP_SYS_ADMIN) {
         return Vec::new();
@@ -86,7 +90,7 @@ fn missing_capabilities(status: &str) -> Vec<&'static str> {
 }
 
 /// The mode in brackets: `none [integrity] confidentiality`.
-fn active_lockdown(text: &str) -> Option<&str> {
+pub(super) fn active_lockdown(text: &str) -> Option<&str> {
     text.split_once('[')?
         .1
         .split_once(']')
@@ -94,7 +98,7 @@ fn active_lockdown(text: &str) -> Option<&str> {
 }
 
 /// The initial user namespace maps all ids to themselves.
-fn is_initial_user_namespace(uid_map: &str) -> bool {
+pub(super) fn is_initial_user_namespace(uid_map: &str) -> bool {
     uid_map
         .split_ascii_whitespace()
         .eq(["0", "0", "4294967295"])

@@ -1,7 +1,7 @@
 //! The task `soak`: the long tests, as long as it takes to trust them.
 //!
-//! They are those that every test run has in short (`tests/tests/soak.rs` and `overload.rs`); the lengths
-//! go to them by environment variables.
+//! They are those that every test run has in short (`tests/tests/soak.rs` and `overload.rs`,
+//! `userspace/tests/fuzz`); the lengths go to them by environment variables.
 
 use anyhow::{Context as _, Result};
 
@@ -10,7 +10,7 @@ use crate::progress::step;
 use crate::workspace::Workspace;
 use crate::{build, setup};
 
-/// How long. Without options about 50 minutes altogether.
+/// How long. Without options about two hours altogether.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Seconds at full speed in the smallest ring buffer.
@@ -22,6 +22,9 @@ pub(crate) struct Options {
     /// Seconds of the random exerciser.
     #[arg(long, default_value_t = 30 * 60)]
     exercise: u64,
+    /// Seconds of each fuzzer.
+    #[arg(long, default_value_t = 10 * 60)]
+    fuzz: u64,
     /// Seconds over which the recorder's memory must not grow.
     #[arg(long, default_value_t = 15 * 60)]
     flat: u64,
@@ -44,5 +47,13 @@ pub(crate) fn soak(workspace: &Workspace, options: &Options) -> Result<()> {
             .env("HTRACE_EXERCISE_SECONDS", options.exercise.to_string())
             .env("HTRACE_FLAT_SECONDS", options.flat.to_string()))
     })
-    .context("a long test has failed")
+    .context("a long test has failed")?;
+    step("fuzzers", || {
+        run(cargo()
+            .current_dir(&workspace.root)
+            .args(["test", "--package", "htrace-bpf", "--test", "fuzz"])
+            .args(["--", "--test-threads=1", "--nocapture"])
+            .env("HTRACE_FUZZ_SECONDS", options.fuzz.to_string()))
+    })
+    .context("a fuzzer has found something")
 }

@@ -1,6 +1,7 @@
 //! What the BPF programs and the recorder say to each other: the records of the ring buffer
 //! ([`wire`]), the counters of lost and odd events ([`counters`]), the settings that the recorder
-//! gives the programs ([`control`]), which function a probe is on ([`function`]), where the kernel
+//! gives the programs ([`control`]), which function a probe is on ([`function`]) and where in it
+//! ([`point`]), where the kernel
 //! keeps what is read of it ([`layout`]), and unwind tables as they lie in maps ([`tables`], with
 //! rows as in [`encoding`]).
 //!
@@ -16,5 +17,6 @@ pub mod counters;
 pub mod encoding;
 pub mod function;
 pub mod layout;
+pub mod point;
 pub mod tables;
 pub mod wire;

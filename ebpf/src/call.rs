@@ -17,7 +17,8 @@ pub enum Function {
     /// `realloc` and `reallocarray`.
     Realloc = 5,
     /// A C++ `operator new` that calls no other probed function. It can be left by an exception,
-    /// so its returns are seen at its `ret` instructions.
+    /// so its returns are seen at its `ret` instructions. Also a `malloc` that is watched at
+    /// points inside it: it may go on unseen when it fails.
     OperatorNew = 6,
 }
 
@@ -58,6 +59,12 @@ impl Call {
             Probed::Reallocarray => Self::reallocarray(first, second, third),
             Probed::OperatorNew => Self::operator_new(first),
         }
+    }
+
+    /// True if the call's end is seen at points inside the function, not by a return probe.
+    #[must_use]
+    pub const fn is_seen_inside(&self) -> bool {
+        matches!(self.function, Function::OperatorNew)
     }
 
     /// `malloc(size)` and the like.

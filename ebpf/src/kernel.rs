@@ -14,7 +14,8 @@ use crate::{
     unwind::{lookup::Lookup, window::WINDOW_WORDS},
 };
 
-/// Registers of the target at a hit.
+/// Registers of the target at the entry of the function that was hit. For probes further inside
+/// they are worked out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {
     /// Instruction pointer: the address of the probe.
@@ -23,6 +24,8 @@ pub struct Registers {
     pub sp: u64,
     /// Frame pointer register, whatever the function uses it for.
     pub fp: u64,
+    /// Where the function has saved that register; 0 if `fp` is its value.
+    pub fp_at: u64,
 }
 
 /// What probe logic needs of its surroundings.

@@ -20,17 +20,44 @@ use crate::{
 /// never taken for the allocator's own.
 const NESTED_WITHIN: u64 = 1024;
 
-/// An allocation function is entered.
-pub fn enter<K: Kernel>(kernel: &K, thread: &mut Thread, registers: &Registers, call: &Call) {
+/// Blocks are aligned so (`MALLOC_ALIGNMENT` of C libraries for x86-64).
+const BLOCK_ALIGNMENT: u64 = 16;
+
+/// An allocation function is entered, or passes a point inside it. At points where its `result` is
+/// known the call is recorded at once.
+pub fn enter<K: Kernel>(
+    kernel: &K,
+    thread: &mut Thread,
+    registers: &Registers,
+    call: &Call,
+    result: Option<u64>,
+) {
+    if result.is_some_and(|pointer| !is_block(pointer)) {
+        kernel.count(Counter::Failed);
+        return;
+    }
     let control = kernel.control();
     let return_address = thread.walk.begin(kernel, registers, control.max_frames);
     if is_nested(&control, thread, registers, return_address, Some(call.size)) {
-        thread.nested = thread.nested.wrapping_add(1);
+        // Others return unseen.
+        if !call.is_seen_inside() {
+            thread.nested = thread.nested.wrapping_add(1);
+        }
         kernel.count(Counter::Nested);
         return;
     }
     let recording = control.phase == Control::RECORDING;
     let stack = recording.then(|| stack::capture(kernel, thread));
+    if let Some(pointer) = result {
+        // A point before may have begun the call, on a way on which another one ends it as well.
+        if thread.innermost().is_some() {
+            thread.take(registers.sp);
+        }
+        if let Some(stack) = stack {
+            record_allocation(kernel, call.size, stack, pointer);
+        }
+        return;
+    }
     forget_left_by_exceptions(kernel, thread);
     if thread.push(Pending::new(call, registers.sp, return_address, stack)) {
         kernel.count(Counter::Abandoned);
@@ -39,6 +66,12 @@ pub fn enter<K: Kernel>(kernel: &K, thread: &mut Thread, registers: &Registers, 
     if reallocates && stack.is_some() && !emit_pointer(kernel, Kind::ReallocBegin, call.argument) {
         kernel.count(Counter::ReallocBeginRingFull);
     }
+}
+
+/// True for what can be a block: an allocator that has found its memory damaged may be on its way
+/// to an abort with something else.
+const fn is_block(pointer: u64) -> bool {
+    pointer != 0 && pointer.is_multiple_of(BLOCK_ALIGNMENT)
 }
 
 /// An allocation function has returned `value`; the return address stood at `slot`.
@@ -62,12 +95,15 @@ pub fn leave<K: Kernel>(kernel: &K, thread: &mut Thread, slot: u64, value: u64) 
     }
 }
 
-/// A `ret` instruction of an `operator new`, or of code that it shares with other functions, is
-/// about to return `value` to the address that stands at `slot`.
+/// A point is hit at which an `operator new`, or another function that is watched from inside, has
+/// its result `value` and will return it to the address that stands at `slot`: its `ret`
+/// instruction or one before. The code may be shared with other functions.
 ///
 /// What was entered otherwise, or before the probes were there, is not this probe's to count.
 pub fn leave_at_ret<K: Kernel>(kernel: &K, thread: &mut Thread, slot: u64, value: u64) {
-    if thread.holds(slot, Function::OperatorNew) {
+    let begun = thread.innermost().is_some()
+        && thread.holds(slot, Function::OperatorNew, kernel.read_user(slot));
+    if begun {
         leave(kernel, thread, slot, value);
     }
 }
@@ -146,17 +182,20 @@ fn record_result<K: Kernel>(kernel: &K, pending: &Pending, value: u64) {
     } else if pending.is(Function::PosixMemalign) {
         // An `int`: the upper half of the register means nothing.
         match (value as u32, kernel.read_user(pending.argument)) {
-            (0, Some(pointer)) => record_allocation(kernel, pending, pointer),
+            (0, Some(pointer)) => {
+                record_allocation(kernel, pending.size, pending.stack, pointer);
+            }
             (0, None) => kernel.count(Counter::PointerUnreadable),
             _ => kernel.count(Counter::Failed),
         }
     } else {
-        record_allocation(kernel, pending, value);
+        record_allocation(kernel, pending.size, pending.stack, value);
     }
 }
 
 /// Records a new block; null is none.
-fn record_allocation<K: Kernel>(kernel: &K, pending: &Pending, pointer: u64) {
+#[inline(always)]
+fn record_allocation<K: Kernel>(kernel: &K, size: u64, stack: u64, pointer: u64) {
     if pointer == 0 {
         kernel.count(Counter::Failed);
         return;
@@ -164,8 +203,8 @@ fn record_allocation<K: Kernel>(kernel: &K, pending: &Pending, pointer: u64) {
     let record = AllocationRecord {
         header: kernel.header(Kind::Allocation, 0),
         pointer,
-        size: pending.size,
-        stack: pending.stack,
+        size,
+        stack,
     };
     if !kernel.emit(record) {
         kernel.count(Counter::AllocationRingFull);
@@ -177,7 +216,7 @@ fn record_allocation<K: Kernel>(kernel: &K, pending: &Pending, pointer: u64) {
 fn record_realloc<K: Kernel>(kernel: &K, pending: &Pending, value: u64) {
     let old = pending.argument;
     if old == 0 {
-        record_allocation(kernel, pending, value);
+        record_allocation(kernel, pending.size, pending.stack, value);
         return;
     }
     let outcome = match (value, pending.size) {

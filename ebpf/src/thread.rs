@@ -132,11 +132,14 @@ impl Thread {
         Some(self.pending[masked(index)])
     }
 
-    /// True if a call of `function` is pending whose return address stands at `slot`.
+    /// True if a call of `function` is pending whose return address stands at `slot`, where
+    /// `found` stands now.
     #[must_use]
-    pub fn holds(&self, slot: u64, function: Function) -> bool {
-        self.find(slot)
-            .is_some_and(|index| self.pending[masked(index)].is(function))
+    pub fn holds(&self, slot: u64, function: Function, found: Option<u64>) -> bool {
+        self.find(slot).is_some_and(|index| {
+            let pending = &self.pending[masked(index)];
+            pending.is(function) && found == Some(pending.return_address)
+        })
     }
 
     /// True if the next call finds no room, unless it uses a slot that is known.

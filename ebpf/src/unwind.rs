@@ -85,15 +85,15 @@ impl Walk {
         window: Window::NEW,
     };
 
-    /// Begins a walk at the first instruction of a function, and returns the return address. It
-    /// lies at the stack pointer, so that no table is needed for the first frame, the caller.
+    /// Begins a walk at the entry of a function, and returns the return address. It lies at the
+    /// stack pointer, so that no table is needed for the first frame, the caller.
     #[inline(always)]
     pub fn begin<K: Kernel>(&mut self, kernel: &K, registers: &Registers, limit: u32) -> u64 {
         // The slot was written by the `call` just now, so it is readable.
         self.pc = self.window.fill(kernel, registers.sp).unwrap_or(0);
         self.sp = registers.sp.wrapping_add(SLOT);
         self.bp = registers.fp;
-        self.bp_at = 0;
+        self.bp_at = registers.fp_at;
         self.hash = 0;
         self.frames = 0;
         self.limit = limit;

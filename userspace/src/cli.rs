@@ -92,6 +92,9 @@ pub struct RecordArgs {
     /// Attach with one perf event a probe, as on kernels before 6.6.
     #[arg(long, hide = true)]
     pub perf_links: bool,
+    /// Probe every function at entry and return, even where one probe inside it would do.
+    #[arg(long, hide = true)]
+    pub return_probes: bool,
     /// The program to record, and its arguments.
     #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,

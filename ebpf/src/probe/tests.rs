@@ -33,8 +33,9 @@ impl Target {
             ip: ALLOCATOR,
             sp,
             fp: 0,
+            fp_at: 0,
         };
-        enter(&self.kernel, &mut self.thread, &registers, &call);
+        enter(&self.kernel, &mut self.thread, &registers, &call, None);
         self.kernel.write(sp, TRAMPOLINE);
     }
 
@@ -58,6 +59,7 @@ impl Target {
             ip: ALLOCATOR,
             sp,
             fp: 0,
+            fp_at: 0,
         };
         release(&self.kernel, Some(&self.thread), &registers, pointer);
     }

@@ -3,10 +3,10 @@
 //! This is the one place of the programs with `unsafe`: every use rests on what the verifier
 //! proves at load time (map values and context fields lie where they are said to).
 
-use core::{ffi::c_void, ptr};
+use core::{ffi::c_void, mem::offset_of, ptr};
 
 use aya_ebpf::{
-    bindings::{BPF_ANY, BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
+    bindings::{BPF_ANY, BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP, pt_regs},
     helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user, generated},
     macros::map,
     maps::{Array, HashMap, LruHashMap, RingBuf},
@@ -20,6 +20,7 @@ use htrace_ebpf::{
 use htrace_ebpf_common::{
     control::{Control, MAX_FRAMES},
     counters::Counter,
+    point::{Point, Register},
     wire::{Header, Kind, NoticeRecord, StackRecord, TICK_NS},
 };
 
@@ -65,14 +66,76 @@ static NEW_THREAD: Array<Thread> = Array::with_max_entries(1, 0);
 #[map]
 static KNOWN_STACKS: LruHashMap<u64, u8> = LruHashMap::with_max_entries(1, 0);
 
-/// Registers at a hit.
-pub(crate) fn registers(context: &ProbeContext) -> Registers {
+/// Registers as they were at the entry of the function that was hit at a point.
+#[inline(always)]
+pub(crate) fn registers(context: &ProbeContext, point: Point) -> Registers {
     // SAFETY: a uprobe's context is a `pt_regs`.
     let regs = unsafe { &*context.regs };
+    let sp = above(regs.rsp, point.stack_words);
+    let fp_at = match point.rbp_words {
+        0 => 0,
+        words => sp.wrapping_sub(words as u64 * WORD),
+    };
     Registers {
         ip: regs.rip,
-        sp: regs.rsp,
+        sp,
         fp: regs.rbp,
+        fp_at,
+    }
+}
+
+/// The slot of the return address of the function that was hit at a point.
+#[inline(always)]
+pub(crate) fn slot(context: &ProbeContext, point: Point) -> u64 {
+    // SAFETY: as in `registers`.
+    above(unsafe { &*context.regs }.rsp, point.stack_words)
+}
+
+const WORD: u64 = size_of::<u64>() as u64;
+
+#[inline(always)]
+const fn above(sp: u64, words: u16) -> u64 {
+    sp.wrapping_add(words as u64 * WORD)
+}
+
+/// The value of a register.
+#[inline(always)]
+pub(crate) fn register(context: &ProbeContext, register: Register) -> u64 {
+    /// Loads a field by an instruction of its own: the compiler would choose an address first and
+    /// load from that, and the verifier allows only loads at constant distances from the context.
+    macro_rules! field {
+        ($name:ident) => {{
+            let value: u64;
+            // SAFETY: as in `registers`.
+            unsafe {
+                core::arch::asm!(
+                    "{0} = *(u64 *)({1} + {2})",
+                    out(reg) value,
+                    in(reg) context.regs,
+                    const offset_of!(pt_regs, $name),
+                    options(pure, readonly, nostack),
+                );
+            }
+            value
+        }};
+    }
+    match register.number() {
+        0 => field!(rax),
+        1 => field!(rcx),
+        2 => field!(rdx),
+        3 => field!(rbx),
+        4 => field!(rsp),
+        5 => field!(rbp),
+        6 => field!(rsi),
+        7 => field!(rdi),
+        8 => field!(r8),
+        9 => field!(r9),
+        10 => field!(r10),
+        11 => field!(r11),
+        12 => field!(r12),
+        13 => field!(r13),
+        14 => field!(r14),
+        _ => field!(r15),
     }
 }
 
@@ -81,13 +144,6 @@ pub(crate) fn return_slot(context: &RetProbeContext) -> u64 {
     // SAFETY: a uprobe's context is a `pt_regs`.
     let regs = unsafe { &*context.regs };
     regs.rsp.wrapping_sub(size_of::<u64>() as u64)
-}
-
-/// What a function that is at its `ret` instruction returns.
-pub(crate) fn return_value(context: &ProbeContext) -> u64 {
-    // SAFETY: a uprobe's context is a `pt_regs`.
-    let regs = unsafe { &*context.regs };
-    regs.rax
 }
 
 /// State of the current thread, made when it is seen for the first time.

@@ -28,7 +28,11 @@ use aya_ebpf::{
 };
 use aya_log_ebpf::debug;
 use htrace_ebpf::{Kernel, call::Call, probe};
-use htrace_ebpf_common::{counters::Counter, function::Function, wire::Kind};
+use htrace_ebpf_common::{
+    counters::Counter,
+    point::{Point, Register},
+    wire::Kind,
+};
 
 use crate::kernel::{BpfKernel, OldKernel, SleepingKernel};
 
@@ -40,29 +44,38 @@ fn argument(context: &ProbeContext, index: usize) -> u64 {
     context.arg(index).unwrap_or(0)
 }
 
-/// The call that has hit the probe. The recorder puts the function's number into the link, or in
-/// place of the helper's call into the code where links carry none.
+/// The place of the probe. The recorder puts its number into the link, or in place of the
+/// helper's call into the code where links carry none.
 #[inline(always)]
-fn call(context: &ProbeContext) -> Option<Call> {
+fn point(context: &ProbeContext) -> Point {
     // SAFETY: the helper takes the program's own context.
-    let number = unsafe { bpf_get_attach_cookie(context.as_ptr()) };
-    let function = Function::from_number(number)?;
+    Point::from_bits(unsafe { bpf_get_attach_cookie(context.as_ptr()) })
+}
+
+/// The call that has hit a point.
+#[inline(always)]
+fn call(context: &ProbeContext, point: Point) -> Option<Call> {
+    if let Some(size) = point.size_in {
+        return Some(Call::operator_new(kernel::register(context, size)));
+    }
     let arguments = [0, 1, 2].map(|index| argument(context, index));
-    Some(Call::entered(function, arguments))
+    Some(Call::entered(point.function?, arguments))
 }
 
 #[inline(always)]
 fn enter<K: Kernel>(kernel: &K, context: &ProbeContext) -> u32 {
-    let Some(call) = call(context) else {
+    let point = point(context);
+    let Some(call) = call(context, point) else {
         return DONE;
     };
-    let registers = kernel::registers(context);
+    let registers = kernel::registers(context, point);
     debug!(
         context,
         "enter {:x} size {} argument {:x}", registers.ip, call.size, call.argument
     );
+    let result = point.result_in.map(|at| kernel::register(context, at));
     if let Some(thread) = kernel::thread() {
-        probe::enter(kernel, thread, &registers, &call);
+        probe::enter(kernel, thread, &registers, &call, result);
     }
     DONE
 }
@@ -87,8 +100,9 @@ fn enter_allocation_sleepable(context: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn leave_at_ret_of<K: Kernel>(kernel: &K, context: &ProbeContext) -> u32 {
-    let slot = kernel::registers(context).sp;
-    let value = kernel::return_value(context);
+    let point = point(context);
+    let slot = kernel::slot(context, point);
+    let value = kernel::register(context, point.result_in.unwrap_or(Register::RAX));
     debug!(context, "ret at slot {:x} with {:x}", slot, value);
     if let Some(thread) = kernel::thread_if_seen() {
         probe::leave_at_ret(kernel, thread, slot, value);
@@ -96,8 +110,9 @@ fn leave_at_ret_of<K: Kernel>(kernel: &K, context: &ProbeContext) -> u32 {
     DONE
 }
 
-/// A `ret` instruction by which an `operator new` ends. A return probe would kill the target when
-/// an exception leaves the function.
+/// A point at which a function that was entered has its result: a `ret` instruction of an
+/// `operator new`, on which a return probe would kill the target when an exception leaves it, or a
+/// point inside `malloc`.
 #[uprobe]
 fn leave_at_ret(context: ProbeContext) -> u32 {
     leave_at_ret_of(&BpfKernel, &context)
@@ -136,7 +151,7 @@ fn leave_allocation_sleepable(context: RetProbeContext) -> u32 {
 
 #[inline(always)]
 fn free<K: Kernel>(kernel: &K, context: &ProbeContext) -> u32 {
-    let registers = kernel::registers(context);
+    let registers = kernel::registers(context, Point::default());
     let thread = kernel::thread_if_seen().map(|thread| &*thread);
     let pointer = argument(context, 0);
     debug!(context, "free {:x}", pointer);

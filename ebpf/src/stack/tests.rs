@@ -24,6 +24,7 @@ fn take(kernel: &FakeKernel, thread: &mut Thread, fp: u64) -> u64 {
         ip: 0x500000,
         sp: SP,
         fp,
+        fp_at: 0,
     };
     let limit = kernel.control().max_frames;
     thread.walk.begin(kernel, &registers, limit);

@@ -29,7 +29,7 @@ fn frame<K: Kernel>(
     frames: &mut [u64; MAX_FRAMES],
 ) -> Result<(), StackEnd> {
     walk.push(frames)?;
-    let fp = walk.bp;
+    let fp = walk.rbp(kernel)?;
     if fp == 0 {
         return Err(StackEnd::Complete);
     }

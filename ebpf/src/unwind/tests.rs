@@ -118,6 +118,7 @@ fn processes() -> impl Strategy<Value = (FakeKernel, Registers)> {
             ip: CODE,
             sp: STACK + 8,
             fp,
+            fp_at: 0,
         };
         (kernel, registers)
     })
@@ -156,6 +157,7 @@ fn two_frames() -> (FakeKernel, Registers) {
             ip: CODE,
             sp: STACK + 8,
             fp: 0,
+            fp_at: 0,
         },
     )
 }
@@ -213,6 +215,7 @@ fn a_deep_stack_of_one_function_is_cut_at_the_limit() {
         ip: CODE,
         sp: STACK + 8,
         fp: 0,
+        fp_at: 0,
     };
     let (frames, end) = walked(&kernel, registers);
     assert_eq!((frames.len(), end), (MAX_FRAMES, StackEnd::Depth));

@@ -73,6 +73,7 @@ fn options(args: RecordArgs) -> Options {
             },
             log: args.verbose >= LOG_FROM,
             perf_links: args.perf_links,
+            return_probes: args.return_probes,
             ..Settings::default()
         },
     }

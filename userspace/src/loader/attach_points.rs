@@ -5,10 +5,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    iter,
+    fmt, iter,
+    ops::Range,
 };
 
-use htrace_ebpf_common::function::Function;
+use htrace_ebpf_common::{
+    function::Function,
+    point::{Point, Register},
+};
 use object::{
     Object, ObjectSegment, ObjectSymbol, ReadRef, SegmentFlags, SymbolKind, elf,
     read::elf::{ElfFile64, ElfSegment64},
@@ -16,8 +20,19 @@ use object::{
 
 use super::{
     functions::{self, ProbedFunction},
-    operators::{self, Kind, Operator, Verdict},
+    operators::{self, Kind, Operator, Verdict, image::Image},
+    placement::{self, Spot, Task, emulated::KernelVersion},
 };
+
+/// What places for probes depend on besides the code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placing {
+    /// The kernel, which emulates some instructions.
+    pub kernel: KernelVersion,
+    /// True to see a call by one probe inside the function where the code allows it. Links must
+    /// carry cookies of 64 bits.
+    pub inside: bool,
+}
 
 /// A place for a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,10 +41,74 @@ pub struct AttachPoint {
     pub on_return: bool,
     /// Name of the program to attach.
     pub program: &'static str,
-    /// Number of the function that a program which serves several is to know; 0 for none.
+    /// What the program is to know of the place ([`Point::bits`]).
     pub number: u64,
     /// Bytes from the start of the file.
     pub offset: u64,
+    /// Bytes from the begin of the function.
+    pub inside: u64,
+    /// The function.
+    pub function: &'static str,
+    /// Why the probe is there.
+    pub why: Why,
+}
+
+/// Why a probe is where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Why {
+    /// The kernel emulates the first instruction.
+    CheapEntry,
+    /// It is the first instruction that the kernel emulates, and all is still as at the entry.
+    CheapBehindEntry,
+    /// No cheaper place was found: the first instruction is single-stepped.
+    DearEntry,
+    /// Results are seen at the return.
+    Return,
+    /// A function that can throw is seen at its `ret` instructions.
+    Ret,
+    /// Size and result are both in registers.
+    Whole,
+    /// From here on the size may be lost before the result is known.
+    Begin,
+    /// The result is known of what has begun before.
+    End,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CheapEntry => "entry; the kernel emulates the instruction",
+            Self::CheapBehindEntry => {
+                "first instruction that the kernel emulates; arguments are in place"
+            }
+            Self::DearEntry => "entry, single-stepped; nothing cheaper was found",
+            Self::Return => "return",
+            Self::Ret => "its `ret`, since it can throw",
+            Self::Whole => "size and result are both in registers: one trap for the call",
+            Self::Begin => "takes the size before it is lost",
+            Self::End => "result of what the point before has begun",
+        })
+    }
+}
+
+impl fmt::Display for AttachPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            function,
+            inside,
+            why,
+            ..
+        } = self;
+        write!(f, "{function}+{inside:#x}: {why}")?;
+        let point = Point::from_bits(self.number);
+        let place = |register: Option<Register>| register.map(placement::name_of);
+        match (place(point.size_in), place(point.result_in)) {
+            (Some(size), Some(result)) => write!(f, " (size in {size}, result in {result})"),
+            (Some(size), None) => write!(f, " (size in {size})"),
+            (None, Some(result)) => write!(f, " (result in {result})"),
+            (None, None) => Ok(()),
+        }
+    }
 }
 
 /// Attach points of one program.
@@ -49,6 +128,8 @@ pub struct AttachPoints {
     /// Length in bytes of the executable segment that holds them.
     pub text_length: u64,
     points: BTreeSet<AttachPoint>,
+    /// Where the functions begin.
+    addresses: BTreeSet<u64>,
 }
 
 /// Why a file has no attach points.
@@ -64,16 +145,27 @@ impl AttachPoints {
     pub fn find<'data>(
         elf: impl ReadRef<'data>,
         functions: &[ProbedFunction],
+        placing: Placing,
     ) -> Result<Self, ElfError> {
         let file = ElfFile64::<object::Endianness, _>::parse(elf)?;
         let mut found = Self::default();
+        // Only files with something to probe are worth reading further.
+        let mut image = None;
         for symbol in file.dynamic_symbols().chain(file.symbols()) {
             if symbol.kind() != SymbolKind::Text || !symbol.is_definition() || symbol.is_local() {
                 continue;
             }
             let Ok(name) = symbol.name() else { continue };
             if let Some(function) = functions.iter().find(|function| function.name == name) {
-                found.add(&file, function, symbol.address());
+                let image = image.get_or_insert_with(|| Image::new(&file).ok());
+                let address = symbol.address();
+                let range = address..address.saturating_add(symbol.size());
+                let placer = Placer {
+                    file: &file,
+                    image: image.as_ref(),
+                    placing,
+                };
+                found.add(&placer, function, range);
             }
         }
         Ok(found)
@@ -84,12 +176,24 @@ impl AttachPoints {
     ///
     /// # Errors
     /// When the file is not a 64-bit ELF file or its tables cannot be read.
-    pub fn of_operators<'data>(elf: impl ReadRef<'data>) -> Result<Self, ElfError> {
+    pub fn of_operators<'data>(
+        elf: impl ReadRef<'data>,
+        placing: Placing,
+    ) -> Result<Self, ElfError> {
         let file = ElfFile64::<object::Endianness, _>::parse(elf)?;
         let mut found = Self::default();
-        for operator in operators::find(&file)? {
+        let operators = operators::find(&file)?;
+        let image = (!operators.is_empty())
+            .then(|| Image::new(&file).ok())
+            .flatten();
+        let placer = Placer {
+            file: &file,
+            image: image.as_ref(),
+            placing,
+        };
+        for operator in operators {
             match &operator.verdict {
-                Verdict::Apart { rets } => found.add_operator(&file, &operator, rets),
+                Verdict::Apart { rets } => found.add_operator(&placer, &operator, rets),
                 verdict => tracing::debug!("{} is not probed: it {verdict}", operator.name),
             }
         }
@@ -109,6 +213,11 @@ impl AttachPoints {
         self.points.is_empty()
     }
 
+    /// All points.
+    pub fn points(&self) -> impl Iterator<Item = &AttachPoint> {
+        self.points.iter()
+    }
+
     /// Attach points of one program each: its name, whether it goes to returns, where to.
     /// Entries come before returns.
     #[must_use]
@@ -126,7 +235,7 @@ impl AttachPoints {
     /// Adds the points of an operator; all of them or, if one is in no executable segment, none.
     fn add_operator<'data, R: ReadRef<'data>>(
         &mut self,
-        file: &ElfFile64<'data, object::Endianness, R>,
+        placer: &Placer<'_, 'data, R>,
         operator: &Operator,
         rets: &[u64],
     ) {
@@ -134,17 +243,24 @@ impl AttachPoints {
             Kind::New => (functions::ENTER, Function::OperatorNew.number(), rets),
             Kind::Delete => (functions::ENTER_FREE, 0, &[][..]),
         };
-        let point = |program, number, offset| AttachPoint {
-            on_return: false,
+        let range = operator.address..operator.address.saturating_add(1);
+        let entry = placer.entry(range).map(|entry| AttachPoint {
             program,
             number,
-            offset,
-        };
-        let entry =
-            Code::at(file, operator.address).map(|code| point(program, number, code.offset));
-        let exits = rets
-            .iter()
-            .map(|ret| Some(point(functions::LEAVE_AT_RET, 0, file_offset(file, *ret)?)));
+            function: operator.name,
+            ..entry
+        });
+        let exits = rets.iter().map(|ret| {
+            Some(AttachPoint {
+                on_return: false,
+                program: functions::LEAVE_AT_RET,
+                number: 0,
+                offset: file_offset(placer.file, *ret)?,
+                inside: ret.wrapping_sub(operator.address),
+                function: operator.name,
+                why: Why::Ret,
+            })
+        });
         let Some(points) = iter::once(entry).chain(exits).collect::<Option<Vec<_>>>() else {
             return;
         };
@@ -152,67 +268,103 @@ impl AttachPoints {
         self.points.extend(points);
     }
 
-    /// Adds the points of a function at `address`. Aliases share an address and thus their
-    /// points; a symbol outside all executable segments has none.
+    /// Adds the points of a function. Aliases share an address and thus their points; a symbol
+    /// outside all executable segments has none.
     fn add<'data, R: ReadRef<'data>>(
         &mut self,
-        file: &ElfFile64<'data, object::Endianness, R>,
+        placer: &Placer<'_, 'data, R>,
         function: &ProbedFunction,
-        address: u64,
+        range: Range<u64>,
     ) {
-        let Some(code) = Code::at(file, address) else {
+        let Some(segment) = executable_segment(placer.file, range.start) else {
             return;
         };
         self.functions.insert(function.name);
-        self.text_length = self.text_length.max(code.segment_length);
-        let taken = self
-            .points
-            .iter()
-            .any(|point| !point.on_return && point.offset == code.offset);
-        if taken {
+        self.text_length = self.text_length.max(segment.file_range().1);
+        let (address, known) = (range.start, &mut self.addresses);
+        if !known.insert(address) {
             return;
         }
-        let offset = code.offset;
-        self.points.insert(AttachPoint {
-            on_return: false,
+        if let Some(points) = placer.inside(function, range.clone()) {
+            self.points.extend(points);
+            return;
+        }
+        let Some(entry) = placer.entry(range) else {
+            return;
+        };
+        let entry = AttachPoint {
             program: function.enter,
             number: function.function.map_or(0, Function::number),
-            offset,
-        });
-        if let Some(program) = function.leave {
-            self.points.insert(AttachPoint {
+            function: function.name,
+            ..entry
+        };
+        self.points.insert(entry);
+        self.points
+            .extend(function.leave.map(|program| AttachPoint {
                 on_return: true,
                 program,
                 number: 0,
-                offset,
-            });
-        }
+                why: Why::Return,
+                ..entry
+            }));
     }
 }
 
-/// A function's code.
-struct Code {
-    /// Where to attach, in bytes from the start of the file.
-    offset: u64,
-    /// Length of the segment.
-    segment_length: u64,
+/// Places probes in the functions of a file.
+struct Placer<'a, 'data, R: ReadRef<'data>> {
+    file: &'a ElfFile64<'data, object::Endianness, R>,
+    image: Option<&'a Image<'data, R>>,
+    placing: Placing,
 }
 
-impl Code {
-    /// Where to attach to the function at `address`: to its first instruction, or to one soon
-    /// after that costs less.
-    fn at<'data, R: ReadRef<'data>>(
-        file: &ElfFile64<'data, object::Endianness, R>,
-        address: u64,
-    ) -> Option<Self> {
-        let segment = executable_segment(file, address)?;
-        let inside = usize::try_from(address - segment.address()).ok()?;
-        let code = segment.data().ok().and_then(|data| data.get(inside..));
-        let skip = code.map_or(0, cheap_entry) as u64;
-        Some(Self {
-            offset: file_offset(file, address)?.checked_add(skip)?,
-            segment_length: segment.file_range().1,
+impl<'data, R: ReadRef<'data>> Placer<'_, 'data, R> {
+    /// A point at the entry of the function at `range`, or soon after. Program and function are
+    /// for the caller to fill in.
+    fn entry(&self, range: Range<u64>) -> Option<AttachPoint> {
+        let kernel = self.placing.kernel;
+        let cheap = self
+            .image
+            .and_then(|image| placement::skipped_at_entry(image, range.clone(), kernel));
+        let skip = cheap.unwrap_or(0);
+        Some(AttachPoint {
+            on_return: false,
+            program: "",
+            number: 0,
+            offset: file_offset(self.file, range.start)?.checked_add(skip)?,
+            inside: skip,
+            function: "",
+            why: match cheap {
+                Some(0) => Why::CheapEntry,
+                Some(_) => Why::CheapBehindEntry,
+                None => Why::DearEntry,
+            },
         })
+    }
+
+    /// Points inside a function, if its calls can be seen there.
+    fn inside(&self, function: &ProbedFunction, range: Range<u64>) -> Option<Vec<AttachPoint>> {
+        let start = range.start;
+        if !self.placing.inside || function.function != Some(Function::Malloc) {
+            return None;
+        }
+        let spots = placement::of_malloc(self.image?, range, self.placing.kernel)?;
+        let point = |spot: &Spot| {
+            let (program, why) = match spot.task {
+                Task::Whole => (functions::ENTER, Why::Whole),
+                Task::Begin => (functions::ENTER, Why::Begin),
+                Task::End => (functions::LEAVE_AT_RET, Why::End),
+            };
+            Some(AttachPoint {
+                on_return: false,
+                program,
+                number: spot.point.bits(),
+                offset: file_offset(self.file, spot.address)?,
+                inside: spot.address.wrapping_sub(start),
+                function: function.name,
+                why,
+            })
+        };
+        spots.iter().map(point).collect()
     }
 }
 
@@ -240,39 +392,15 @@ fn executable_segment<'data, 'file, R: ReadRef<'data>>(
     })
 }
 
-/// How many bytes of a function may be skipped to attach to an instruction that the kernel
-/// emulates instead of stepping over it, which costs a fifth (measured on Linux 6.18; the list is
-/// `branch_setup_xol_ops` and `push_setup_xol_ops` in the kernel's `arch/x86/kernel/uprobes.c`).
-/// Only instructions are skipped that change neither memory, stack pointer nor arguments.
-fn cheap_entry(code: &[u8]) -> usize {
-    const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
-    /// `test %rdi,%rdi`: glibc's `free` begins so.
-    const TEST_ARGUMENT: &[u8] = &[0x48, 0x85, 0xff];
-
-    let mut skip = 0;
-    for prefix in [ENDBR64, TEST_ARGUMENT] {
-        if code[skip..].starts_with(prefix) {
-            skip += prefix.len();
-        }
-    }
-    if is_emulated(&code[skip..]) { skip } else { 0 }
-}
-
-/// True if `code` begins with a `push` of a register, a conditional or unconditional jump, a call
-/// or a one-byte `nop`.
-fn is_emulated(code: &[u8]) -> bool {
-    let push_or_jump = matches!(
-        *code,
-        [0x50..=0x57 | 0x70..=0x7f | 0x90 | 0xe8 | 0xe9 | 0xeb, ..]
-    );
-    let of_two_bytes = matches!(*code, [0x41, 0x50..=0x57, ..] | [0x0f, 0x80..=0x8f, ..]);
-    push_or_jump || of_two_bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::loader::functions::{ALLOCATOR, ESSENTIAL};
+
+    const PLACING: Placing = Placing {
+        kernel: (6, 18),
+        inside: false,
+    };
 
     /// The library that this test runs on.
     fn libc() -> Vec<u8> {
@@ -286,7 +414,7 @@ mod tests {
 
     #[test]
     fn the_c_library_has_all_functions() {
-        let points = AttachPoints::find(&*libc(), &ALLOCATOR).unwrap();
+        let points = AttachPoints::find(&*libc(), &ALLOCATOR, PLACING).unwrap();
         for name in [
             ESSENTIAL,
             "free",
@@ -305,7 +433,7 @@ mod tests {
 
     #[test]
     fn entries_come_before_returns_and_frees_have_none() {
-        let groups = AttachPoints::find(&*libc(), &ALLOCATOR)
+        let groups = AttachPoints::find(&*libc(), &ALLOCATOR, PLACING)
             .unwrap()
             .by_program();
         let first_return = groups.iter().position(|group| group.1).unwrap();
@@ -324,26 +452,10 @@ mod tests {
 
     #[test]
     fn garbage_is_an_error_and_cuts_do_not_panic() {
-        assert!(AttachPoints::find(&b"#!/bin/sh\n"[..], &ALLOCATOR).is_err());
+        assert!(AttachPoints::find(&b"#!/bin/sh\n"[..], &ALLOCATOR, PLACING).is_err());
         let whole = libc();
         for cut in (0..whole.len()).step_by(whole.len() / 97) {
-            let _any = AttachPoints::find(&whole[..cut], &ALLOCATOR);
-        }
-    }
-
-    #[test]
-    fn instructions_are_skipped_only_up_to_an_emulated_one() {
-        let cases: [(&[u8], usize); 7] = [
-            (&[0x41, 0x54], 0),
-            (&[0x48, 0x85, 0xff, 0x74, 0x10], 3),
-            (&[0xf3, 0x0f, 0x1e, 0xfa, 0x48, 0x85, 0xff, 0x0f, 0x84], 7),
-            (&[0xf3, 0x0f, 0x1e, 0xfa, 0x55], 4),
-            (&[0xf3, 0x0f, 0x1e, 0xfa, 0x48, 0x83, 0xec, 0x08], 0),
-            (&[0x48, 0x85, 0xff, 0x48], 0),
-            (&[], 0),
-        ];
-        for (code, skip) in cases {
-            assert_eq!(cheap_entry(code), skip, "{code:x?}");
+            let _any = AttachPoints::find(&whole[..cut], &ALLOCATOR, PLACING);
         }
     }
 }

@@ -18,6 +18,7 @@ mod log;
 mod notices;
 mod object;
 pub mod operators;
+pub mod placement;
 mod privileges;
 mod self_test;
 pub mod tables;
@@ -32,7 +33,7 @@ use htrace_ebpf_common::{
 };
 
 pub use self::{
-    attach_points::{AttachPoint, AttachPoints},
+    attach_points::{AttachPoint, AttachPoints, Placing},
     error::LoadError,
     log::ProgramLog,
     notices::{Notice, Notices},
@@ -64,6 +65,8 @@ pub struct Settings {
     pub log: bool,
     /// Attach with one perf event a probe, as before Linux 6.6, even where links can do more.
     pub perf_links: bool,
+    /// Probe every function at entry and return, even where one probe inside would do.
+    pub return_probes: bool,
 }
 
 impl Default for Settings {
@@ -79,6 +82,7 @@ impl Default for Settings {
             max_pause: Duration::from_millis(100),
             log: false,
             perf_links: false,
+            return_probes: false,
         }
     }
 }
@@ -97,6 +101,7 @@ pub struct Programs {
     acknowledgement: Acknowledgement,
     logs: bool,
     settings: Control,
+    inside: bool,
 }
 
 /// [`Control`] as a value that aya copies byte by byte.
@@ -156,6 +161,7 @@ impl Programs {
             tables,
             acknowledgement: Acknowledgement::new(&object.take_map("ACKNOWLEDGED")?)?,
             logs: settings.log,
+            inside: kind == LinkKind::Multi && !settings.return_probes,
             settings: Control {
                 max_frames: settings.max_frames,
                 wake_at: u64::from(settings.ring_bytes) / 8,
@@ -201,6 +207,15 @@ impl Programs {
         let log = ProgramLog::of_program(self.program("enter_free")?);
         log.map(Some)
             .map_err(|source| LoadError::system("cannot read the programs' log", source))
+    }
+
+    /// Where probes are to be placed.
+    #[must_use]
+    pub fn placing(&self) -> Placing {
+        Placing {
+            kernel: object::kernel_version(),
+            inside: self.inside,
+        }
     }
 
     /// Attaches to all `points` of `file` in the process `pid`: first to entries, then to

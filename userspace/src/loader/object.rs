@@ -89,6 +89,7 @@ impl Object {
                     let functions = functions::entered_functions();
                     functions.map(|function| Some(function.number())).collect()
                 }
+                LinkKind::Perf if name == functions::LEAVE_AT_RET => vec![Some(0)],
                 _ => vec![None],
             };
             for number in copies {

@@ -9,10 +9,11 @@
 //! Pure: bytes in, addresses out. The file is a target's, so nothing in it is trusted, and work
 //! on it is bounded.
 
-mod flow;
-mod image;
+pub(in crate::loader) mod flow;
+mod frames;
+pub(in crate::loader) mod image;
 mod names;
-mod survey;
+pub(in crate::loader) mod survey;
 
 use std::fmt;
 

@@ -51,15 +51,17 @@ impl Allocators {
         }
         let cache = ReadCache::new(PositionedFile::new(Arc::clone(&file)));
         // What is no ELF file has nothing to probe.
-        let find = |functions| AttachPoints::find(&cache, functions).unwrap_or_default();
+        let placing = programs.placing();
+        let find = |functions| AttachPoints::find(&cache, functions, placing).unwrap_or_default();
         let points = find(&functions::ALLOCATOR);
         let has_malloc = points.functions.contains(functions::ESSENTIAL);
         if has_malloc {
+            tell(module, &points);
             programs.attach(&file, &points, pid)?;
         }
-        let operators = AttachPoints::of_operators(&cache).unwrap_or_default();
+        let operators = AttachPoints::of_operators(&cache, placing).unwrap_or_default();
         if !operators.is_empty() {
-            tracing::debug!("{}: {:?}", module.name(), operators.functions);
+            tell(module, &operators);
             programs.attach(&file, &operators, pid)?;
         }
         let allocates = has_malloc || !operators.is_empty();
@@ -83,5 +85,12 @@ impl Allocators {
     #[must_use]
     pub fn found(&self) -> &[String] {
         &self.found
+    }
+}
+
+/// Tells where probes go, and why there.
+fn tell(module: &Module, points: &AttachPoints) {
+    for point in points.points() {
+        tracing::info!("{}: {point}", module.name());
     }
 }

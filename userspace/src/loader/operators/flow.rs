@@ -7,24 +7,24 @@ use super::Lead;
 
 /// What is known of a call, or of a jump to another function.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Reached {
+pub(in crate::loader) struct Reached {
     /// Into which function of interest it leads, if into any.
-    pub(super) lead: Option<Lead>,
+    pub(in crate::loader) lead: Option<Lead>,
     /// Whether it returns.
-    pub(super) returns: bool,
+    pub(in crate::loader) returns: bool,
 }
 
 impl Reached {
-    pub(super) const RETURNS: Self = Self {
+    pub(in crate::loader) const RETURNS: Self = Self {
         lead: None,
         returns: true,
     };
-    pub(super) const ENDS: Self = Self {
+    pub(in crate::loader) const ENDS: Self = Self {
         lead: None,
         returns: false,
     };
 
-    pub(super) const fn leading(lead: Lead) -> Self {
+    pub(in crate::loader) const fn leading(lead: Lead) -> Self {
         Self {
             lead: Some(lead),
             returns: true,
@@ -34,7 +34,7 @@ impl Reached {
 
 /// What an instruction does besides going on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(in crate::loader) enum Effect {
     /// Nothing of interest.
     None,
     /// Returns.
@@ -47,17 +47,17 @@ pub(super) enum Effect {
 
 /// An instruction.
 #[derive(Clone, Debug)]
-pub(super) struct Step {
+pub(in crate::loader) struct Step {
     /// What it does.
-    pub(super) effect: Effect,
+    pub(in crate::loader) effect: Effect,
     /// The instruction behind it, if that can be next.
-    pub(super) next: Option<u64>,
+    pub(in crate::loader) next: Option<u64>,
     /// Where it jumps to inside the function.
-    pub(super) jump: Option<u64>,
+    pub(in crate::loader) jump: Option<u64>,
 }
 
 impl Step {
-    pub(super) const fn plain(next: u64) -> Self {
+    pub(in crate::loader) const fn plain(next: u64) -> Self {
         Self {
             effect: Effect::None,
             next: Some(next),
@@ -65,7 +65,7 @@ impl Step {
         }
     }
 
-    pub(super) const fn last(effect: Effect) -> Self {
+    pub(in crate::loader) const fn last(effect: Effect) -> Self {
         Self {
             effect,
             next: None,
@@ -74,7 +74,7 @@ impl Step {
     }
 
     /// The instructions that can follow.
-    pub(super) fn followers(&self) -> impl Iterator<Item = u64> {
+    pub(in crate::loader) fn followers(&self) -> impl Iterator<Item = u64> {
         self.next.into_iter().chain(self.jump)
     }
 
@@ -97,18 +97,18 @@ impl Step {
 
 /// A function.
 #[derive(Debug, Default)]
-pub(super) struct Flow {
+pub(in crate::loader) struct Flow {
     /// Its instructions by their addresses.
-    pub(super) steps: BTreeMap<u64, Step>,
+    pub(in crate::loader) steps: BTreeMap<u64, Step>,
     /// Whether it asks for the handler to be called when memory runs out: a call through a
     /// pointer is then a call of that.
-    pub(super) asks_for_handler: bool,
+    pub(in crate::loader) asks_for_handler: bool,
 }
 
 impl Flow {
     /// What a call of the function reaches. Calls after which it never returns, but throws or
     /// ends the program, are left out: what they allocate is not the result.
-    pub(super) fn reached(&self) -> Reached {
+    pub(in crate::loader) fn reached(&self) -> Reached {
         let returning = self.returning();
         let leads = returning
             .iter()
@@ -122,7 +122,7 @@ impl Flow {
     }
 
     /// Addresses of the `ret` instructions.
-    pub(super) fn rets(&self) -> Vec<u64> {
+    pub(in crate::loader) fn rets(&self) -> Vec<u64> {
         let rets = self
             .steps
             .iter()
@@ -131,13 +131,13 @@ impl Flow {
     }
 
     /// True if the function returns by the `ret` of another one, too.
-    pub(super) fn returns_elsewhere(&self) -> bool {
+    pub(in crate::loader) fn returns_elsewhere(&self) -> bool {
         let tail = |step: &Step| matches!(&step.effect, Effect::Tail(reached) if reached.returns);
         self.steps.values().any(tail)
     }
 
     /// True if an instruction jumps back to one of the first `length` bytes behind `start`.
-    pub(super) fn repeats(&self, start: u64, length: u64) -> bool {
+    pub(in crate::loader) fn repeats(&self, start: u64, length: u64) -> bool {
         let first = start..start.saturating_add(length);
         self.steps.iter().any(|(address, step)| {
             step.jump

@@ -16,7 +16,7 @@ use object::{
     read::elf::{ElfFile64, ElfSymbol64, Rela, SectionHeader},
 };
 
-use super::names::Role;
+use super::{frames, names::Role};
 
 /// Longest instruction in bytes.
 const LONGEST: u64 = 15;
@@ -25,7 +25,7 @@ const PIECE: u64 = 4096;
 
 /// Where a pointer in the global offset table leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Slot {
+pub(in crate::loader) enum Slot {
     /// To a function with a role, in this module or another one.
     Role(Role),
     /// To code of this module.
@@ -44,7 +44,7 @@ struct Segment {
 }
 
 /// The file.
-pub(super) struct Image<'data, R: ReadRef<'data>> {
+pub(in crate::loader) struct Image<'data, R: ReadRef<'data>> {
     data: R,
     segments: Vec<Segment>,
     roles: HashMap<u64, Role>,
@@ -58,7 +58,7 @@ pub(super) struct Image<'data, R: ReadRef<'data>> {
 
 impl<'data, R: ReadRef<'data>> Image<'data, R> {
     /// Reads the tables of a file.
-    pub(super) fn new(file: &ElfFile64<'data, Endianness, R>) -> object::Result<Self> {
+    pub(in crate::loader) fn new(file: &ElfFile64<'data, Endianness, R>) -> object::Result<Self> {
         let mut image = Self {
             data: file.data(),
             segments: file.segments().map(Segment::from).collect(),
@@ -81,27 +81,31 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
             }
         }
         image.add_slots(file)?;
+        for (start, end) in frames::functions(file) {
+            let known = image.ends.entry(start).or_insert(end);
+            *known = end.max(*known);
+        }
         Ok(image)
     }
 
     /// What is known of the function at an address.
-    pub(super) fn role(&self, address: u64) -> Option<Role> {
+    pub(in crate::loader) fn role(&self, address: u64) -> Option<Role> {
         self.roles.get(&address).copied()
     }
 
     /// Addresses of all functions that have a role.
-    pub(super) fn roles(&self) -> impl Iterator<Item = (u64, Role)> {
+    pub(in crate::loader) fn roles(&self) -> impl Iterator<Item = (u64, Role)> {
         self.roles.iter().map(|(address, role)| (*address, *role))
     }
 
-    /// True if a function ends at `address`, as far as symbols tell.
-    pub(super) fn is_end(&self, of: u64, address: u64) -> bool {
+    /// True if a function ends at `address`, as far as symbols and unwind information tell.
+    pub(in crate::loader) fn is_end(&self, of: u64, address: u64) -> bool {
         let function = self.ends.range(..=of).next_back();
         function.is_some_and(|(_, end)| of < *end && address >= *end)
     }
 
     /// Offset in the file of the code at an address.
-    pub(super) fn offset(&self, address: u64) -> Option<u64> {
+    pub(in crate::loader) fn offset(&self, address: u64) -> Option<u64> {
         let segment = self.segment(address)?;
         let inside = address - segment.address;
         segment
@@ -110,22 +114,27 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
     }
 
     /// The instruction at an address, if there is a valid one.
-    pub(super) fn instruction(&self, address: u64) -> Option<Instruction> {
+    pub(in crate::loader) fn instruction(&self, address: u64) -> Option<Instruction> {
+        let bytes = self.code(address)?;
+        let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
+        let instruction = decoder.decode();
+        (!instruction.is_invalid()).then_some(instruction)
+    }
+
+    /// The bytes of at least one instruction at an address, fewer at the end of the code.
+    pub(in crate::loader) fn code(&self, address: u64) -> Option<&'data [u8]> {
         let segment = self.segment(address).filter(|segment| segment.executable)?;
         let inside = address - segment.address;
         let piece = inside / PIECE * PIECE;
         let length = (segment.length - piece).min(PIECE + LONGEST);
         let offset = segment.offset.checked_add(piece)?;
         let bytes = self.data.read_bytes_at(offset, length).ok()?;
-        let bytes = bytes.get(usize::try_from(inside - piece).ok()?..)?;
-        let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
-        let instruction = decoder.decode();
-        (!instruction.is_invalid()).then_some(instruction)
+        bytes.get(usize::try_from(inside - piece).ok()?..)
     }
 
     /// Where the pointer at an address leads, if it is part of a global offset table: others can
     /// change as the program runs.
-    pub(super) fn slot(&self, address: u64) -> Option<Slot> {
+    pub(in crate::loader) fn slot(&self, address: u64) -> Option<Slot> {
         if let Some(slot) = self.slots.get(&address) {
             return Some(slot.clone());
         }

@@ -131,7 +131,7 @@ const ENDS: [&str; 17] = [
 /// What a function means for an operator that reaches it. Where functions share an address, the
 /// least of them counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Role {
+pub(in crate::loader) enum Role {
     /// A probed function that allocates.
     Allocates(&'static str),
     /// A probed function that allocates and frees.

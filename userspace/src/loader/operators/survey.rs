@@ -38,7 +38,7 @@ enum Target {
 }
 
 /// The way through a module from one operator on.
-pub(super) struct Survey<'image, 'data, R: ReadRef<'data>> {
+pub(in crate::loader) struct Survey<'image, 'data, R: ReadRef<'data>> {
     image: &'image Image<'data, R>,
     kind: Kind,
     operator: u64,
@@ -48,7 +48,11 @@ pub(super) struct Survey<'image, 'data, R: ReadRef<'data>> {
 
 impl<'image, 'data, R: ReadRef<'data>> Survey<'image, 'data, R> {
     /// Follows the operator at an address.
-    pub(super) fn operator(image: &'image Image<'data, R>, kind: Kind, operator: u64) -> Flow {
+    pub(in crate::loader) fn operator(
+        image: &'image Image<'data, R>,
+        kind: Kind,
+        operator: u64,
+    ) -> Flow {
         let mut survey = Self {
             image,
             kind,

@@ -1,0 +1,281 @@
+//! Functions as compilers make them, in assembly language, so that it is known what must be found.
+
+use std::{fmt::Write as _, path::Path, process::Command};
+
+use object::{Object, ObjectSymbol, read::elf::ElfFile64};
+
+use super::*;
+
+const LINUX_6_18: KernelVersion = (6, 18);
+
+/// Assembles a function `malloc` into a library and places probes in it. Each place is told as its
+/// label, or distance from the begin, with its task and registers.
+fn placed(code: &str) -> Option<Vec<String>> {
+    let library = assemble(code);
+    let file = ElfFile64::<object::Endianness, _>::parse(&*library).unwrap();
+    let image = Image::new(&file).unwrap();
+    let spots = of_malloc(&image, range_of(&file, "malloc"), LINUX_6_18)?;
+    let label = |address| {
+        let symbol = file.symbols().find(|symbol| {
+            symbol.address() == address && symbol.name().is_ok_and(|name| name.starts_with("at_"))
+        });
+        symbol.map_or_else(
+            || format!("{address:#x}"),
+            |symbol| symbol.name().unwrap().to_owned(),
+        )
+    };
+    let told = |spot: &Spot| {
+        let mut text = format!("{} {:?}", label(spot.address), spot.task);
+        for register in [spot.point.size_in, spot.point.result_in]
+            .into_iter()
+            .flatten()
+        {
+            write!(text, " {}", name_of(register)).unwrap();
+        }
+        write!(text, " {}/{}", spot.point.stack_words, spot.point.rbp_words).unwrap();
+        text
+    };
+    Some(spots.iter().map(told).collect())
+}
+
+fn range_of(file: &ElfFile64<'_, object::Endianness>, name: &str) -> Range<u64> {
+    let mut symbols = file.dynamic_symbols();
+    let symbol = symbols.find(|symbol| symbol.name() == Ok(name)).unwrap();
+    symbol.address()..symbol.address() + symbol.size()
+}
+
+fn assemble(code: &str) -> Vec<u8> {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("fixture.s"), dir.path().join("fixture.so"));
+    let source = format!(
+        ".text\n.globl malloc\n.type malloc, @function\nmalloc:\n{code}\n.size malloc, .-malloc\n\
+         refill:\nret\n.globl abort\n.type abort, @function\nabort:\nhlt\n.size abort, .-abort\n"
+    );
+    std::fs::write(&from, source).unwrap();
+    let output = Command::new("cc")
+        .args(["-shared", "-nostdlib", "-Wl,--build-id=none"])
+        .args([&from, Path::new("-o"), &to])
+        .output()
+        .expect("cc makes the fixtures");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    std::fs::read(&to).unwrap()
+}
+
+/// A cached block that is checked, or else one that another function makes.
+const CACHED: &str = "
+    push %rbx
+    mov %rdi, %rbx
+    mov cache(%rip), %rax
+    test %rax, %rax
+    je 1f
+    test $15, %al
+at_checked:
+    jne 2f
+    pop %rbx
+    ret
+1:  call refill
+    test %rax, %rax
+at_made:
+    je 3f
+    movq $1, -8(%rax)
+3:  pop %rbx
+    ret
+2:  call abort
+    .comm cache, 8
+    .hidden cache";
+
+#[test]
+fn one_point_does_where_size_and_result_are_known() {
+    let expected = ["at_checked Whole rbx rax 1/0", "at_made Whole rbx rax 1/0"];
+    assert_eq!(placed(CACHED).unwrap(), expected);
+}
+
+#[test]
+fn a_size_that_is_lost_is_taken_before() {
+    let code = CACHED.replace(
+        "1:  call refill",
+        "1:  xor %ebx, %ebx\nat_call: call refill",
+    );
+    let spots = placed(&code.replace("je 1f", "at_empty: je 1f")).unwrap();
+    assert_eq!(
+        spots,
+        [
+            "at_call Begin rdi 1/0",
+            "at_checked Whole rbx rax 1/0",
+            "at_made End rax 1/0"
+        ]
+    );
+}
+
+#[test]
+fn what_no_emulated_instruction_sees_is_not_placed() {
+    let code = CACHED.replace("test %rax, %rax\nat_made:\n    je 3f\n", "");
+    let code = code.replace("    test %rax, %rax\nat_made:\n    je 3f", "");
+    assert_eq!(placed(&code), None);
+}
+
+#[test]
+fn a_jump_to_anywhere_is_not_followed() {
+    let code = CACHED.replace(
+        "1:  call refill",
+        "1:  pop %rbx\n    jmp *%rax\n    call refill",
+    );
+    assert_eq!(placed(&code), None);
+}
+
+#[test]
+fn another_result_on_one_way_is_no_point() {
+    // Behind the check the result is that in rax on one way, and the first argument on the other.
+    let code = CACHED.replace(
+        "at_checked:\n    jne 2f",
+        "at_checked:\n    jne 2f\n    cmpq $0, (%rax)\nat_late:\n    jne 4f\n    mov %rbx, %rax\n4:",
+    );
+    assert_eq!(placed(&code), None);
+}
+
+#[test]
+fn null_needs_no_point() {
+    let code = CACHED.replace(
+        "    push %rbx\n    mov %rdi, %rbx\n",
+        "    push %rbx\n    mov %rdi, %rbx\n    test %rdi, %rdi\n    jns 5f\n    xor %eax, %eax\n    \
+         jmp 3f\n5:",
+    );
+    let spots = placed(&code).unwrap();
+    assert_eq!(
+        spots,
+        ["at_checked Whole rbx rax 1/0", "at_made Whole rbx rax 1/0"]
+    );
+}
+
+#[test]
+fn the_callers_rbp_is_found_where_it_is_saved() {
+    let code = CACHED.replace(
+        "push %rbx",
+        "push %rbp\n    push %rbx\n    sub $24, %rsp\n    xor %ebp, %ebp",
+    );
+    let code = code.replace("pop %rbx", "add $24, %rsp\n    pop %rbx\n    pop %rbp");
+    let spots = placed(&code).unwrap();
+    assert_eq!(
+        spots,
+        ["at_checked Whole rbx rax 5/1", "at_made Whole rbx rax 5/1"]
+    );
+}
+
+#[test]
+fn a_size_in_a_slot_that_others_may_write_is_not_trusted() {
+    let kept = |told: &str| {
+        let code = CACHED.replace(
+            "1:  call refill\n    test %rax, %rax",
+            &format!(
+                "1:  mov %rbx, %rsi\n    sub $16, %rsp\n    mov %rbx, (%rsp)\n    {told}\n    \
+                 call refill\n    mov (%rsp), %rbx\n    add $16, %rsp\n    test %rax, %rax"
+            ),
+        );
+        placed(&code).unwrap()
+    };
+    assert!(kept("").contains(&"at_made Whole rbx rax 1/0".to_owned()));
+    assert!(kept("mov %rsp, %rdx").contains(&"at_made End rax 1/0".to_owned()));
+}
+
+#[test]
+fn a_call_that_aborts_by_its_argument_does_not_return() {
+    let report = "
+report:
+    push %rbp
+    and $1, %edi
+    mov %edi, %ebp
+    call refill
+    test %ebp, %ebp
+    jne 7f
+    pop %rbp
+    ret
+7:  call abort
+    nop
+";
+    let code = |argument| {
+        let call = format!("2:  mov ${argument}, %edi\n    call report\n    jmp 3b");
+        // Behind `malloc` itself, as part of which its size is told.
+        CACHED.replace(
+            "2:  call abort",
+            &format!("{call}\n    .size malloc, .-malloc{report}"),
+        )
+    };
+    let library = |argument| code(argument).replace(".size malloc, .-malloc\nrep", "\nrep");
+    assert!(placed(&library(1)).is_some());
+    assert_eq!(placed(&library(2)), None);
+}
+
+#[test]
+fn garbage_is_not_followed() {
+    for code in [
+        ".fill 64, 1, 0xff",
+        ".fill 64, 1, 0x00",
+        "hlt",
+        "1: jmp 1b",
+        "ret",
+    ] {
+        assert_eq!(placed(code), None, "{code}");
+    }
+}
+
+#[test]
+fn entries_are_skipped_only_up_to_an_emulated_instruction() {
+    let cases = [
+        ("push %r12\nret", Some(0)),
+        ("test %rdi, %rdi\nje 1f\n1: ret", Some(3)),
+        ("endbr64\ntest %rdi, %rdi\nje 1f\n1: ret", Some(7)),
+        (
+            "endbr64\ncmpb $0, 64(%rip)\nmov %rdi, %rbx\npush %r12\nret",
+            Some(14),
+        ),
+        ("sub $8, %rsp\npush %r12\nret", None),
+        ("mov %rsi, %rdi\npush %r12\nret", None),
+        ("movq $1, (%rdi)\npush %r12\nret", None),
+        ("xor %ebp, %ebp\npush %r12\nret", None),
+        ("test %rdi, %rdi\nret", None),
+        (
+            "test %rdi, %rdi\n1: je 2f\nsub $1, %rdi\njmp 1b\n2: ret",
+            None,
+        ),
+    ];
+    for (code, skipped) in cases {
+        let library = assemble(code);
+        let file = ElfFile64::<object::Endianness, _>::parse(&*library).unwrap();
+        let image = Image::new(&file).unwrap();
+        let range = range_of(&file, "malloc");
+        assert_eq!(
+            skipped_at_entry(&image, range, LINUX_6_18),
+            skipped,
+            "{code}"
+        );
+    }
+}
+
+/// The library that this test runs on.
+#[test]
+fn the_c_library_is_placed_with_one_trap_for_most_calls() {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let line = maps
+        .lines()
+        .find(|line| line.ends_with("/libc.so.6"))
+        .unwrap();
+    let data = std::fs::read(line.split_whitespace().last().unwrap()).unwrap();
+    let file = ElfFile64::<object::Endianness, _>::parse(&*data).unwrap();
+    let image = Image::new(&file).unwrap();
+    let range = range_of(&file, "malloc");
+    let spots = of_malloc(&image, range.clone(), LINUX_6_18).unwrap();
+    assert!(
+        spots.iter().any(|spot| spot.task == Task::Whole),
+        "{spots:?}"
+    );
+    for spot in &spots {
+        let code = image.code(spot.address).unwrap();
+        assert!(is_emulated(code, LINUX_6_18), "{spot:?}");
+        let inside = range.contains(&spot.address);
+        assert!(inside || spot.task == Task::End, "{spot:?} is shared");
+    }
+}

@@ -1,0 +1,125 @@
+//! Where the size that was asked for and the caller's rbp are, at each instruction of a function:
+//! from the entry on, as what holds on every way there.
+//!
+//! Calls are taken to keep what the ABI lets them keep, and stack slots to be written only by the
+//! function itself unless it tells their address: so do compilers.
+
+use std::collections::BTreeMap;
+
+use iced_x86::InstructionInfoFactory;
+
+use super::{
+    code::Graph,
+    effects::{self, Effect, Location, RDI},
+};
+
+/// A value of the caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    /// The first argument.
+    Argument,
+    /// The rbp of the caller.
+    Rbp,
+}
+
+/// What is where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    /// The stack pointer, relative to the slot of the return address.
+    pub(super) sp: i64,
+    held: BTreeMap<Location, Value>,
+}
+
+const RBP: u8 = 5;
+
+impl State {
+    fn at_entry() -> Self {
+        Self {
+            sp: 0,
+            held: BTreeMap::from([
+                (Location::Register(RDI), Value::Argument),
+                (Location::Register(RBP), Value::Rbp),
+            ]),
+        }
+    }
+
+    /// The register that holds the argument.
+    pub(super) fn argument(&self) -> Option<u8> {
+        self.held.iter().find_map(|held| match held {
+            (Location::Register(number), Value::Argument) => Some(*number),
+            _ => None,
+        })
+    }
+
+    /// Where the caller's rbp is.
+    pub(super) fn rbp(&self) -> Option<Location> {
+        let own = Location::Register(RBP);
+        if self.held.get(&own) == Some(&Value::Rbp) {
+            return Some(own);
+        }
+        self.held.iter().find_map(|held| match held {
+            (Location::Slot(at), Value::Rbp) => Some(Location::Slot(*at)),
+            _ => None,
+        })
+    }
+
+    /// What holds here and there; `None` if the stack pointers differ.
+    fn common(&self, other: &Self) -> Option<Self> {
+        let agreed = |(location, value): (&Location, &Value)| {
+            (other.held.get(location) == Some(value)).then_some((*location, *value))
+        };
+        (self.sp == other.sp).then(|| Self {
+            sp: self.sp,
+            held: self.held.iter().filter_map(agreed).collect(),
+        })
+    }
+
+    fn after(&self, effect: &Effect, sp: i64, slots_are_own: bool) -> Option<Self> {
+        let mut held = self.held.clone();
+        match effect {
+            Effect::Copy { from, to } => match held.get(from).copied() {
+                Some(value) => drop(held.insert(*to, value)),
+                None => drop(held.remove(to)),
+            },
+            Effect::Zero(to) => drop(held.remove(to)),
+            Effect::Call => held.retain(|location, _| match location {
+                Location::Register(number) => !effects::is_lost_in_calls(*number),
+                Location::Slot(_) => true,
+            }),
+            Effect::Overwrite(lost) => held.retain(|location, _| !lost.contains(location)),
+            Effect::Lost => return None,
+        }
+        held.retain(|location, value| match location {
+            // What lies below the stack pointer may be overwritten at any time.
+            Location::Slot(at) if *at < sp => false,
+            // Nobody writes to where the caller's registers are saved.
+            Location::Slot(_) => slots_are_own || *value == Value::Rbp,
+            Location::Register(_) => true,
+        });
+        Some(Self { sp, held })
+    }
+}
+
+/// The state before each instruction. `None` if the stack pointer cannot be followed.
+pub(super) fn states(graph: &Graph, entry: u64) -> Option<BTreeMap<u64, State>> {
+    let mut factory = InstructionInfoFactory::new();
+    let slots_are_own = effects::slots_are_own(graph);
+    let mut states = BTreeMap::from([(entry, State::at_entry())]);
+    let mut waiting = vec![entry];
+    while let Some(address) = waiting.pop() {
+        let (node, state) = (graph.get(&address)?, states.get(&address)?);
+        let (effect, sp) = effects::effect(node, state.sp, &mut factory);
+        let after = state.after(&effect, sp, slots_are_own)?;
+        for follower in &node.followers {
+            let merged = match states.get(follower) {
+                Some(known) => known.common(&after)?,
+                None => after.clone(),
+            };
+            if states.get(follower) != Some(&merged) {
+                states.insert(*follower, merged);
+                waiting.push(*follower);
+            }
+        }
+    }
+    Some(states)
+}

@@ -56,6 +56,8 @@ pub struct Trace {
     pub peak: i64,
     /// Live bytes at the end.
     pub leaked: i64,
+    /// Sizes in the order of events; those of frees are negative, less one.
+    pub events: Vec<i64>,
     /// Time stamps, in milliseconds.
     pub stamps: Vec<i64>,
     /// Resident set sizes, in pages.
@@ -221,6 +223,7 @@ impl Trace {
         let info = &mut self.infos[info];
         info.allocations += 1;
         info.live += 1;
+        self.events.push(info.size);
         self.calls += 1;
         self.leaked += info.size;
         self.peak = self.peak.max(self.leaked);
@@ -233,6 +236,7 @@ impl Trace {
         );
         let info = &mut self.infos[info];
         info.live -= 1;
+        self.events.push(-1 - info.size);
         assert!(info.live >= 0, "line {number}: more frees than allocations");
         self.frees += 1;
         self.leaked -= info.size;

@@ -39,7 +39,7 @@ pub(crate) fn test(workspace: &Workspace, skips: Skips) -> Result<ExitCode> {
     let strict =
         skips == Skips::AreFailures || std::env::var_os("CI").is_some_and(|ci| ci == "true");
     let mut run = Run::default();
-    run.check_or_skip(setup::test_programs(), strict);
+    run.check_or_skip(setup::test_programs(workspace), strict);
     build::build(workspace, true)?;
     run.check(arrows::check(workspace));
     for check in checks::all(workspace) {

@@ -45,8 +45,8 @@ pub struct AttachPoint {
     pub number: u64,
     /// Bytes from the start of the file.
     pub offset: u64,
-    /// Bytes from the begin of the function.
-    pub inside: u64,
+    /// Bytes from the begin of the function; code that it shares may lie before.
+    pub inside: i64,
     /// The function.
     pub function: &'static str,
     /// Why the probe is there.
@@ -99,7 +99,8 @@ impl fmt::Display for AttachPoint {
             why,
             ..
         } = self;
-        write!(f, "{function}+{inside:#x}: {why}")?;
+        let sign = if *inside < 0 { '-' } else { '+' };
+        write!(f, "{function}{sign}{:#x}: {why}", inside.unsigned_abs())?;
         let point = Point::from_bits(self.number);
         let place = |register: Option<Register>| register.map(placement::name_of);
         match (place(point.size_in), place(point.result_in)) {
@@ -256,7 +257,7 @@ impl AttachPoints {
                 program: functions::LEAVE_AT_RET,
                 number: 0,
                 offset: file_offset(placer.file, *ret)?,
-                inside: ret.wrapping_sub(operator.address),
+                inside: ret.wrapping_sub(operator.address).cast_signed(),
                 function: operator.name,
                 why: Why::Ret,
             })
@@ -331,7 +332,7 @@ impl<'data, R: ReadRef<'data>> Placer<'_, 'data, R> {
             program: "",
             number: 0,
             offset: file_offset(self.file, range.start)?.checked_add(skip)?,
-            inside: skip,
+            inside: skip.cast_signed(),
             function: "",
             why: match cheap {
                 Some(0) => Why::CheapEntry,
@@ -359,7 +360,7 @@ impl<'data, R: ReadRef<'data>> Placer<'_, 'data, R> {
                 program,
                 number: spot.point.bits(),
                 offset: file_offset(self.file, spot.address)?,
-                inside: spot.address.wrapping_sub(start),
+                inside: spot.address.wrapping_sub(start).cast_signed(),
                 function: function.name,
                 why,
             })

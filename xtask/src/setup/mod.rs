@@ -6,7 +6,9 @@
 
 mod apt;
 mod compiler;
+mod libcs;
 mod linker;
+pub(crate) mod private_apt;
 mod version;
 
 use anyhow::Result;
@@ -46,7 +48,7 @@ pub(crate) struct Toolchain {
 pub(crate) fn setup(workspace: &Workspace, tests: bool) -> Result<()> {
     toolchain(workspace)?;
     if tests {
-        test_programs()?;
+        test_programs(workspace)?;
     }
     Ok(())
 }
@@ -60,6 +62,7 @@ pub(crate) fn toolchain(workspace: &Workspace) -> Result<Toolchain> {
 }
 
 /// Makes sure of what the tests and the benchmark need.
-pub(crate) fn test_programs() -> Result<()> {
-    apt::ensure("programs that the tests need", TEST_PACKAGES)
+pub(crate) fn test_programs(workspace: &Workspace) -> Result<()> {
+    apt::ensure("programs that the tests need", TEST_PACKAGES)?;
+    libcs::ensure(workspace)
 }

@@ -1,15 +1,11 @@
 //! Debian's kernels: which there are, and fetching one without touching the machine's own packages.
-//!
-//! apt works on lists and a cache of our own, with the mirror and keys that the machine is configured
-//! for; packages are unpacked, not installed.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
-use crate::command::{capture, command, run};
 use crate::progress::{nothing_to_do, step};
+use crate::setup::private_apt::PrivateApt;
 
 /// A kernel that Debian has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,10 +76,8 @@ pub(super) fn fetch(release: Release, dir: &Path) -> Result<Kernel> {
         || {
             let apt = PrivateApt::new(dir, release.suite)?;
             apt.update()?;
-            let packages = apt.download()?;
-            for package in packages {
-                run(command("dpkg").arg("--extract").arg(package).arg(&root))?;
-            }
+            let tree = apt.depends(PACKAGE)?;
+            apt.unpack(&kernel_packages(&tree), &root)?;
             unpacked(&root)
         },
     )
@@ -111,80 +105,6 @@ fn unpacked(root: &Path) -> Result<Kernel> {
     bail!("no kernel in {}", root.display())
 }
 
-/// apt with lists and a cache of its own.
-#[derive(Debug)]
-struct PrivateApt {
-    dir: PathBuf,
-}
-
-impl PrivateApt {
-    fn new(dir: &Path, suite: &str) -> Result<Self> {
-        let dir = dir.join("apt");
-        for part in ["lists/partial", "cache/archives/partial", "packages"] {
-            std::fs::create_dir_all(dir.join(part))
-                .with_context(|| format!("making {}", dir.join(part).display()))?;
-        }
-        let mirror = mirror()?;
-        std::fs::write(dir.join("status"), "")?;
-        std::fs::write(
-            dir.join("sources.list"),
-            format!(
-                "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
-                 {mirror} {suite} main\n"
-            ),
-        )?;
-        Ok(Self { dir })
-    }
-
-    fn command(&self, program: &str) -> Command {
-        let mut apt = command(program);
-        let dir = self.dir.display();
-        for option in [
-            format!("Dir::State::lists={dir}/lists"),
-            format!("Dir::State::status={dir}/status"),
-            format!("Dir::Etc::sourcelist={dir}/sources.list"),
-            "Dir::Etc::sourceparts=-".to_owned(),
-            format!("Dir::Cache={dir}/cache"),
-            "Acquire::Languages=none".to_owned(),
-            "APT::Sandbox::User=root".to_owned(),
-        ] {
-            apt.args(["-o", &option]);
-        }
-        apt
-    }
-
-    fn update(&self) -> Result<()> {
-        run(self
-            .command("apt-get")
-            .args(["update", "--quiet"])
-            .stdout(std::io::stderr()))
-    }
-
-    /// Downloads the packages of the newest kernel.
-    fn download(&self) -> Result<Vec<PathBuf>> {
-        let packages = self.dir.join("packages");
-        let tree = capture(self.command("apt-cache").args([
-            "depends",
-            "--recurse",
-            "--no-recommends",
-            "--no-suggests",
-            "--no-conflicts",
-            "--no-breaks",
-            "--no-replaces",
-            "--no-enhances",
-            PACKAGE,
-        ]))?;
-        let mut download = self.command("apt-get");
-        download
-            .current_dir(&packages)
-            .arg("download")
-            .args(kernel_packages(&tree));
-        run(download.stdout(std::io::stderr()))?;
-        let files = std::fs::read_dir(&packages)?.map(|entry| Ok(entry?.path()));
-        files.collect::<Result<_>>()
-    }
-}
-
 /// The packages with a kernel's version in their names, of what `apt-cache depends` prints.
 fn kernel_packages(tree: &str) -> Vec<&str> {
     let has_version = |name: &&str| {
@@ -194,22 +114,6 @@ fn kernel_packages(tree: &str) -> Vec<&str> {
                 .any(|part| part.starts_with(|c: char| c.is_ascii_digit()))
     };
     tree.lines().filter(has_version).collect()
-}
-
-/// The mirror that this machine installs from.
-fn mirror() -> Result<String> {
-    let addresses = capture(command("apt-get").args(["update", "--print-uris"]))?;
-    first_mirror(&addresses).context("apt is configured for no mirror of Debian")
-}
-
-/// The first address in apt's list, up to its `/dists/`; not that of security updates, which holds no
-/// whole suite.
-fn first_mirror(addresses: &str) -> Option<String> {
-    let site = |line: &str| Some(line.strip_prefix('\'')?.split_once("/dists/")?.0.to_owned());
-    addresses
-        .lines()
-        .filter_map(site)
-        .find(|site| !site.contains("security"))
 }
 
 #[cfg(test)]
@@ -234,16 +138,5 @@ mod tests {
                 "linux-modules-7.2.13+deb14-cloud-amd64"
             ]
         );
-    }
-
-    #[test]
-    fn the_mirror_is_the_first_that_holds_suites() {
-        let addresses = "'http://a.example/debian-security/dists/x/InRelease' file 0\n\
-                         'http://b.example/debian/dists/x/InRelease' file 0\n";
-        assert_eq!(
-            first_mirror(addresses).as_deref(),
-            Some("http://b.example/debian")
-        );
-        assert_eq!(first_mirror(""), None);
     }
 }

@@ -1,0 +1,118 @@
+//! Probes inside `malloc` see what probes at its entry and return see: each event, in the same
+//! order, with the same size, on this machine's C library and on those of other suites.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use htrace_tests::features::{other_libcs, python};
+use htrace_tests::{Feature, Launch, Recorded, Scratch, require, target};
+
+/// The option that leaves the probes at entry and return.
+const RETURN_PROBES: &str = "--return-probes";
+
+fn record(launch: Launch, program: &Path, args: &[&str]) -> Recorded {
+    let recorded = launch
+        // The same addresses each time: hash tables of pointers are walked in their order.
+        .under(&["setarch", "-R"])
+        .env("PYTHONHASHSEED", "0")
+        .env("PYTHONMALLOC", "malloc")
+        .env("RUST_LOG", "info")
+        .run(program, args);
+    assert_eq!(recorded.status.code(), Some(0), "{}", recorded.stderr);
+    recorded.assert_nothing_lost();
+    recorded
+}
+
+/// Records twice, and demands the same events. Says whether `malloc` was probed inside.
+fn assert_same_events(program: &Path, args: &[&str]) -> bool {
+    let inside = record(Launch::new(), program, args);
+    let plain = record(Launch::new().option(RETURN_PROBES), program, args);
+    assert!(is_probed_at_return(&plain), "{}", plain.stderr);
+    let (found, expected) = (inside.trace().events, plain.trace().events);
+    assert!(expected.len() > 2000, "{} events", expected.len());
+    let differing = found
+        .iter()
+        .zip(&expected)
+        .position(|(one, other)| one != other);
+    assert_eq!(
+        differing,
+        None,
+        "{} and {} events",
+        found.len(),
+        expected.len()
+    );
+    assert_eq!(found.len(), expected.len());
+    !is_probed_at_return(&inside)
+}
+
+/// What the tracer says of where it has placed probes.
+fn is_probed_at_return(recorded: &Recorded) -> bool {
+    let mut lines = recorded.stderr.lines();
+    lines.any(|line| line.contains(" malloc+") && line.ends_with(": return"))
+}
+
+#[test]
+fn every_function_of_the_allocator_gives_the_same_events() {
+    if !require(Feature::Root) {
+        return;
+    }
+    assert_same_events(&target("counts"), &["1", "1000", "all"]);
+}
+
+#[test]
+fn a_real_program_gives_the_same_events() {
+    if !(require(Feature::Root) && require(Feature::Python)) {
+        return;
+    }
+    let python = python().expect("it is required");
+    // Without the machine's own site packages, whose caches change from run to run.
+    assert_same_events(
+        &python,
+        &[
+            "-s",
+            "-S",
+            "-B",
+            "-c",
+            "print(sum(map(len, map(str, range(9999)))))",
+        ],
+    );
+}
+
+#[test]
+fn other_c_libraries_give_the_same_events() {
+    if !(require(Feature::Root) && require(Feature::OtherLibcs)) {
+        return;
+    }
+    let scratch = Scratch::new();
+    for libraries in other_libcs() {
+        let program = linked_with(&libraries, &scratch);
+        let inside = assert_same_events(&program, &["1", "1000", "all"]);
+        assert!(
+            inside,
+            "{}: malloc is probed at its return",
+            libraries.display()
+        );
+    }
+}
+
+/// A copy of `counts` that runs on the C library in a directory.
+fn linked_with(libraries: &Path, scratch: &Scratch) -> PathBuf {
+    let program = scratch.join("counts_elsewhere");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("targets/counts.c");
+    let linker = libraries.join("ld-linux-x86-64.so.2");
+    let output = Command::new("gcc")
+        .args(["-O1", "-g", "-fno-builtin", "-pthread"])
+        .arg(source)
+        .arg(format!("-Wl,-dynamic-linker={}", linker.display()))
+        .arg(format!("-Wl,-rpath={}", libraries.display()))
+        .arg("-o")
+        .arg(&program)
+        .output()
+        .expect("gcc makes the program");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    program
+}

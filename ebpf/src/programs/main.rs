@@ -186,7 +186,7 @@ fn modules_changed(context: ProbeContext) -> u32 {
 fn modules_changed_sleepable(context: ProbeContext) -> u32 {
     debug!(&context, "modules changed");
     rules::forget_rules();
-    let stack = kernel::registers(&context).sp;
+    let stack = kernel::slot(&context, Point::default());
     waits::asleep_for_acknowledgement(kernel::notice(Kind::ModulesChanged), stack);
     DONE
 }

@@ -129,10 +129,9 @@ fn is_returned_to<'data, R: ReadRef<'data>>(
             return false;
         };
         let target = instruction.near_branch_target();
-        if instruction.is_jcc_short_or_near() || instruction.is_jmp_short_or_near() {
-            if (range.start..=last).contains(&target) {
-                return true;
-            }
+        let jumps = instruction.is_jcc_short_or_near() || instruction.is_jmp_short_or_near();
+        if jumps && (range.start..=last).contains(&target) {
+            return true;
         }
         address = instruction.next_ip();
     }

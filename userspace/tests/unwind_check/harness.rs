@@ -116,8 +116,10 @@ fn program(command: &[impl AsRef<str>], library: &Path, log: &Path) -> Program {
 }
 
 fn attach(programs: &mut Programs, library: &Path, pid: u32) {
-    let points =
-        |path: &Path, functions| AttachPoints::find(&*fs::read(path).unwrap(), functions).unwrap();
+    let placing = programs.placing();
+    let points = |path: &Path, functions| {
+        AttachPoints::find(&*fs::read(path).unwrap(), functions, placing).unwrap()
+    };
     let found = points(library, &PROBED);
     assert!(!found.is_empty());
     programs

@@ -20,6 +20,10 @@ pub struct Control {
     pub allocator_text: u64,
     /// For how many nanoseconds at most the target waits for the recorder to look at new modules.
     pub wait_ns: u64,
+    /// Allocations of fewer bytes are left out.
+    pub min_size: u64,
+    /// Mean distance in bytes of the marks by which allocations are sampled; 0 for no sampling.
+    pub sample_bytes: u64,
     /// How many threads may wait so at once: each keeps a CPU, and the recorder needs one.
     pub max_waiting: u64,
     /// For how many nanoseconds at most a thread waits that gives its CPU away.
@@ -40,8 +44,16 @@ impl Control {
     pub const ARMING: u32 = 0;
     /// Everything is recorded.
     pub const RECORDING: u32 = 1;
+    /// Only ends of blocks are recorded: those of blocks from before the pause must not seem leaked.
+    pub const PAUSED: u32 = 3;
     /// Probes are being taken away: nothing more is recorded.
     pub const STOPPED: u32 = 2;
+
+    /// True if the recording has begun and not ended, also while it pauses.
+    #[must_use]
+    pub const fn is_on(&self) -> bool {
+        matches!(self.phase, Self::RECORDING | Self::PAUSED)
+    }
 }
 
 /// Largest number of frames in a stack record, leaf included.

@@ -76,6 +76,7 @@ pub(crate) struct FakeKernel {
     rules: RefCell<Option<BTreeMap<u64, Found>>>,
     remembered: RefCell<BTreeMap<u32, u64>>,
     replaced: RefCell<BTreeMap<u64, u64>>,
+    drawn: Cell<u64>,
 }
 
 const PAGE: u64 = 4096;
@@ -94,6 +95,13 @@ impl FakeKernel {
             allocator_text: 0x10000,
             ..self.control.get()
         });
+    }
+
+    /// Changes the settings.
+    pub(crate) fn set(&self, change: impl Fn(&mut Control)) {
+        let mut control = self.control.get();
+        change(&mut control);
+        self.control.set(control);
     }
 
     pub(crate) fn write(&self, address: u64, word: u64) {
@@ -174,6 +182,15 @@ impl FakeKernel {
 impl Kernel for FakeKernel {
     fn control(&self) -> Control {
         self.control.get()
+    }
+
+    /// The same numbers in each test: splitmix64.
+    fn random(&self) -> u32 {
+        let state = self.drawn.get().wrapping_add(0x9E37_79B9_7F4A_7C15);
+        self.drawn.set(state);
+        let mixed = (state ^ state >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed >> 32) as u32
     }
 
     fn header(&self, kind: Kind, detail: u8) -> Header {

@@ -33,6 +33,9 @@ pub trait Kernel {
     /// The recorder's settings.
     fn control(&self) -> Control;
 
+    /// A random number, all of them as likely.
+    fn random(&self) -> u32;
+
     /// Head of a record: fills in clock and thread.
     fn header(&self, kind: Kind, detail: u8) -> Header;
 

@@ -6,7 +6,7 @@
 //! the records. It never allocates, recurses or loops without a constant bound: the BPF verifier
 //! would refuse it.
 //!
-//! Invariants: a call is recorded once however many probes it passes; a stack is taken on entry,
+//! Invariants: a call is recorded once however many probes it passes; a stack is that of the entry,
 //! where the registers are exactly known; a stack record precedes the first record that names it;
 //! whatever cannot be recorded is counted under its reason.
 
@@ -16,6 +16,7 @@
 pub mod call;
 pub mod kernel;
 pub mod probe;
+pub mod selection;
 pub mod stack;
 pub mod thread;
 pub mod unwind;

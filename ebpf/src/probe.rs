@@ -10,6 +10,7 @@ use htrace_ebpf_common::{
 use crate::{
     call::{Call, Function},
     kernel::{Kernel, Registers},
+    selection::is_chosen,
     stack,
     thread::{Pending, Thread},
 };
@@ -23,6 +24,24 @@ const NESTED_WITHIN: u64 = 1024;
 /// Blocks are aligned so (`MALLOC_ALIGNMENT` of C libraries for x86-64).
 const BLOCK_ALIGNMENT: u64 = 16;
 
+/// What is known of a call's result where a probe stands. (Not an `Option`: compilers leave the
+/// value of none undefined, and the verifier does not let it be moved.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Result {
+    /// Whether it is known.
+    pub is_known: bool,
+    /// It, or 0.
+    pub value: u64,
+}
+
+impl Result {
+    /// At the entry.
+    pub const UNKNOWN: Self = Self {
+        is_known: false,
+        value: 0,
+    };
+}
+
 /// An allocation function is entered, or passes a point inside it. At points where its `result` is
 /// known the call is recorded at once.
 pub fn enter<K: Kernel>(
@@ -30,13 +49,21 @@ pub fn enter<K: Kernel>(
     thread: &mut Thread,
     registers: &Registers,
     call: &Call,
-    result: Option<u64>,
+    result: Result,
 ) {
-    if result.is_some_and(|pointer| !is_block(pointer)) {
+    if result.is_known && !is_block(result.value) {
         kernel.count(Counter::Failed);
         return;
     }
     let control = kernel.control();
+    let may_be_nested = thread.innermost().is_some();
+    let mut chosen = false;
+    if !may_be_nested {
+        chosen = control.is_on() && is_chosen(kernel, &control, thread, call.size);
+        if result.is_known && !chosen {
+            return;
+        }
+    }
     let return_address = thread.walk.begin(kernel, registers, control.max_frames);
     if is_nested(&control, thread, registers, return_address, Some(call.size)) {
         // Others return unseen.
@@ -46,24 +73,30 @@ pub fn enter<K: Kernel>(
         kernel.count(Counter::Nested);
         return;
     }
-    let recording = control.phase == Control::RECORDING;
-    let stack = recording.then(|| stack::capture(kernel, thread));
-    if let Some(pointer) = result {
+    if may_be_nested {
+        chosen = control.is_on() && is_chosen(kernel, &control, thread, call.size);
+    }
+    let stack = chosen.then(|| stack::capture(kernel, thread));
+    if result.is_known {
         // A point before may have begun the call, on a way on which another one ends it as well.
         if thread.innermost().is_some() {
             thread.take(registers.sp);
         }
         if let Some(stack) = stack {
-            record_allocation(kernel, call.size, stack, pointer);
+            record_allocation(kernel, call.size, stack, result.value);
         }
         return;
     }
     forget_left_by_exceptions(kernel, thread);
-    if thread.push(Pending::new(call, registers.sp, return_address, stack)) {
+    let mut pending = Pending::new(call, registers.sp, return_address, stack);
+    if control.is_on() && !chosen {
+        pending = pending.left_out();
+    }
+    if thread.push(pending) {
         kernel.count(Counter::Abandoned);
     }
     let reallocates = matches!(call.function, Function::Realloc) && call.argument != 0;
-    if reallocates && stack.is_some() && !emit_pointer(kernel, Kind::ReallocBegin, call.argument) {
+    if reallocates && control.is_on() && !emit_pointer(kernel, Kind::ReallocBegin, call.argument) {
         kernel.count(Counter::ReallocBeginRingFull);
     }
 }
@@ -76,7 +109,7 @@ const fn is_block(pointer: u64) -> bool {
 
 /// An allocation function has returned `value`; the return address stood at `slot`.
 pub fn leave<K: Kernel>(kernel: &K, thread: &mut Thread, slot: u64, value: u64) {
-    let recording = kernel.control().phase == Control::RECORDING;
+    let recording = kernel.control().is_on();
     let Some(pending) = thread.take(slot) else {
         if thread.nested > 0 {
             thread.nested -= 1;
@@ -90,6 +123,10 @@ pub fn leave<K: Kernel>(kernel: &K, thread: &mut Thread, slot: u64, value: u64) 
     }
     if pending.is_recorded() {
         record_result(kernel, &pending, value);
+    } else if pending.is_left_out() {
+        if pending.is(Function::Realloc) && pending.argument != 0 {
+            record_realloc(kernel, &pending, value);
+        }
     } else {
         kernel.count(Counter::BeforeStart);
     }
@@ -132,7 +169,7 @@ pub fn release<K: Kernel>(
     pointer: u64,
 ) {
     let control = kernel.control();
-    if pointer == 0 || control.phase != Control::RECORDING {
+    if pointer == 0 || !control.is_on() {
         return;
     }
     let nested = thread.is_some_and(|thread| {
@@ -222,6 +259,8 @@ fn record_realloc<K: Kernel>(kernel: &K, pending: &Pending, value: u64) {
     let outcome = match (value, pending.size) {
         (0, 0) => Outcome::Freed,
         (0, _) => Outcome::Failed,
+        // The new block is not recorded, but the old one is gone.
+        _ if pending.is_left_out() => Outcome::Freed,
         _ => Outcome::Moved,
     };
     if outcome == Outcome::Failed {

@@ -37,17 +37,20 @@ pub struct Pending {
     pub stack: u64,
     /// What was called; 0 in an element that was never used.
     function: u8,
-    /// 1 if the call is to be recorded, 0 if it began before the recording.
+    /// [`Pending::RECORDED`], [`Pending::LEFT_OUT`], or 0 if the call began before the recording.
     recorded: u8,
     padding: [u8; 6],
 }
 
 impl Pending {
+    const RECORDED: u8 = 1;
+    const LEFT_OUT: u8 = 2;
+
     /// A call that enters now.
     #[must_use]
     pub const fn new(call: &Call, slot: u64, return_address: u64, stack: Option<u64>) -> Self {
         let (stack, recorded) = match stack {
-            Some(id) => (id, 1),
+            Some(id) => (id, Self::RECORDED),
             None => (0, 0),
         };
         Self {
@@ -62,10 +65,23 @@ impl Pending {
         }
     }
 
-    /// True if the call began while a recording was on.
+    /// The same call, of which only what it does to an older block is recorded.
+    #[must_use]
+    pub const fn left_out(mut self) -> Self {
+        self.recorded = Self::LEFT_OUT;
+        self
+    }
+
+    /// True if the call began while a recording was on, and is part of it.
     #[must_use]
     pub const fn is_recorded(&self) -> bool {
-        self.recorded != 0
+        self.recorded == Self::RECORDED
+    }
+
+    /// True if the call is left out of the recording.
+    #[must_use]
+    pub const fn is_left_out(&self) -> bool {
+        self.recorded == Self::LEFT_OUT
     }
 
     /// True if this is a call of `function`.
@@ -84,6 +100,8 @@ pub struct Thread {
     depth: u32,
     /// Calls made by the allocator inside a pending one that have not returned.
     pub nested: u32,
+    /// Bytes to the next mark of the sample; 0 if it was not drawn yet.
+    pub until_mark: u64,
     /// The walk of its stack.
     pub walk: Walk,
     /// Room to build a stack in.
@@ -97,6 +115,7 @@ impl Thread {
             pending,
             depth: 0,
             nested: 0,
+            until_mark: 0,
             walk: Walk::NEW,
             stack,
         }

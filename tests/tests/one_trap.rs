@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
 use htrace_tests::features::{other_libcs, python};
+use htrace_tests::process::Running;
 use htrace_tests::{Feature, Launch, Recorded, Scratch, require, target};
 
 /// The option that leaves the probes at entry and return.
@@ -114,4 +115,21 @@ fn linked_with(libraries: &Path, scratch: &Scratch) -> PathBuf {
         libraries.display()
     );
     program
+}
+
+#[test]
+fn the_places_of_a_process_are_told_with_reasons() {
+    let mut worker = Running::start(Command::new(target("worker")).args(["1000", "paced"]));
+    worker.wait_for_line("ready");
+    let pid = worker.pid().to_string();
+    let told = Command::new(htrace_tests::tracer::binary())
+        .args(["check", "--pid", &pid])
+        .output();
+    worker.close_stdin();
+    assert_eq!(worker.finish().status.code(), Some(0));
+    let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let told = told.unwrap_or_default();
+    assert!(told.contains("libc.so.6: malloc+"), "{told}");
+    assert!(told.contains("libc.so.6: free+"), "{told}");
+    assert!(told.contains("the kernel emulates"), "{told}");
 }

@@ -89,6 +89,26 @@ pub struct RecordArgs {
     #[arg(long, value_name = "N", default_value_t = 1024,
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub max_frames: u32,
+    /// Leave out allocations of fewer bytes; K, M and G stand for powers of 1024.
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    pub min_size: Option<u64>,
+    /// Record a sample of allocations: one in so many bytes on average, each with the chance that
+    /// its size gives it. Sizes in the file are estimates without bias; counts are of the sample.
+    #[arg(long, value_name = "BYTES", value_parser = parse_sample)]
+    pub sample: Option<u64>,
+    /// Record nothing yet: SIGUSR1 to htrace-bpf begins or resumes, SIGUSR2 pauses.
+    #[arg(long)]
+    pub paused: bool,
+    /// How hard to compress the file, from 1 (fast) to 19 (small).
+    #[arg(long, value_name = "LEVEL", default_value_t = 3,
+          value_parser = clap::value_parser!(i32).range(1..=19))]
+    pub compression_level: i32,
+    /// Give way to other programs, from 0 to 19, as nice(1) does; the recorded one is not changed.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..=19))]
+    pub nice: Option<i32>,
+    /// Convert and compress on these CPUs alone, such as 0,2-3.
+    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
+    pub cpu: Option<CpuList>,
     /// Attach with one perf event a probe, as on kernels before 6.6.
     #[arg(long, hide = true)]
     pub perf_links: bool,
@@ -136,6 +156,30 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * factor).map_err(|error| error.to_string())
 }
 
+/// Numbers of CPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuList(pub Vec<usize>);
+
+/// Numbers and ranges of numbers, with commas between.
+fn parse_cpus(text: &str) -> Result<CpuList, String> {
+    /// Of a `cpu_set_t` (`CPU_SETSIZE`).
+    const MOST: usize = 1024;
+    let number = |digits: &str| match digits.parse::<usize>() {
+        Ok(number) if number < MOST => Ok(number),
+        _ => Err(format!("{digits:?} is not the number of a CPU")),
+    };
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last {
+            return Err(format!("{part:?} is no range"));
+        }
+        cpus.extend(first..=last);
+    }
+    Ok(CpuList(cpus))
+}
+
 /// A number of bytes, with a unit of 1024 to the power of one, two or three: `K`, `M` or `G`.
 fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -154,6 +198,15 @@ fn parse_size(text: &str) -> Result<u64, String> {
         .contains(&number)
         .then(|| number << shift)
         .ok_or_else(|| "out of range".to_owned())
+}
+
+/// Distances of samples that the programs can compute with.
+fn parse_sample(text: &str) -> Result<u64, String> {
+    const LARGEST: u64 = 1 << 30;
+    match parse_size(text)? {
+        size @ 1..=LARGEST => Ok(size),
+        _ => Err("must be from 1 to 1G".to_owned()),
+    }
 }
 
 /// A power of two up to what the kernel can take.
@@ -208,6 +261,16 @@ mod tests {
         assert_eq!(parse_size("2G"), Ok(2 << 30));
         for wrong in ["", "0", "M", "1T", "-1", "1.5G", "99999999999G"] {
             assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn samples_and_lists_are_read() {
+        assert_eq!(parse_sample("1G"), Ok(1 << 30));
+        assert!(parse_sample("0").is_err() && parse_sample("2G").is_err());
+        assert_eq!(parse_cpus("0,2-4").unwrap().0, [0, 2, 3, 4]);
+        for wrong in ["", "1-", "3-2", "1024", "x"] {
+            assert!(parse_cpus(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod contenders;
 mod table;
+mod tracing;
 mod unwind;
 
 use std::collections::BTreeMap;
@@ -40,6 +41,8 @@ pub(crate) struct Options {
 enum Part {
     /// Measure what stacks cost: by depth, and the tables by which they are unwound.
     Unwind(unwind::Options),
+    /// Compare what recording costs with all tracers that Debian has, and write docs/benchmarks.md.
+    Tracing(tracing::Options),
 }
 
 /// The task `bench`. Prints the table to standard output.
@@ -47,8 +50,10 @@ enum Part {
 /// # Errors
 /// Also when the bystander pays more than [`BYSTANDER_LIMIT`].
 pub(crate) fn bench(workspace: &Workspace, options: &Options) -> Result<()> {
-    if let Some(Part::Unwind(options)) = &options.part {
-        return unwind::unwind(workspace, options);
+    match &options.part {
+        Some(Part::Unwind(options)) => return unwind::unwind(workspace, options),
+        Some(Part::Tracing(options)) => return tracing::tracing(workspace, options),
+        None => {}
     }
     setup::setup(workspace, true)?;
     build::build(workspace, true)?;

@@ -35,7 +35,13 @@ impl Target {
             fp: 0,
             fp_at: 0,
         };
-        enter(&self.kernel, &mut self.thread, &registers, &call, None);
+        enter(
+            &self.kernel,
+            &mut self.thread,
+            &registers,
+            &call,
+            Result::UNKNOWN,
+        );
         self.kernel.write(sp, TRAMPOLINE);
     }
 
@@ -416,4 +422,126 @@ fn live_calls_of_operator_new_are_not_forgotten() {
     }
     assert_eq!(target.sent().len(), slots.len());
     assert_eq!(target.counted(Counter::Abandoned), 0);
+}
+
+#[test]
+fn what_is_left_out_still_ends_older_blocks() {
+    let mut target = Target::new();
+    target.kernel.set(|control| control.min_size = 100);
+    target.enter(0x1000, APPLICATION, Call::malloc(99));
+    target.leave(0x1000, 0xa0);
+    target.enter(0x1000, APPLICATION, Call::realloc(0xb0, 50));
+    target.leave(0x1000, 0xc0);
+    target.enter(0x1000, APPLICATION, Call::realloc(0xd0, 50));
+    target.leave(0x1000, 0);
+    target.free(0x1000, APPLICATION, 0xe0);
+    assert_eq!(
+        target.sent(),
+        [
+            Sent::ReallocBegin { pointer: 0xb0 },
+            Sent::realloc(Outcome::Freed, 0xb0, 0xc0, 50),
+            Sent::ReallocBegin { pointer: 0xd0 },
+            Sent::realloc(Outcome::Failed, 0xd0, 0, 50),
+            Sent::Free { pointer: 0xe0 },
+        ]
+    );
+    assert_eq!(target.counted(Counter::ReturnWithoutEntry), 0);
+}
+
+#[test]
+fn a_pause_records_ends_alone() {
+    let mut target = Target::new();
+    target.kernel.set_phase(Control::PAUSED);
+    target.enter(0x1000, APPLICATION, Call::malloc(24));
+    target.leave(0x1000, 0xa0);
+    target.free(0x1000, APPLICATION, 0xb0);
+    assert_eq!(target.sent(), [Sent::Free { pointer: 0xb0 }]);
+}
+
+/// A point inside a function, at which size and result are known.
+fn pass(target: &mut Target, sp: u64, size: u64, result: u64) {
+    target.kernel.write(sp, APPLICATION);
+    let registers = Registers {
+        ip: ALLOCATOR,
+        sp,
+        ..Registers::default()
+    };
+    let call = Call::operator_new(size);
+    enter(
+        &target.kernel,
+        &mut target.thread,
+        &registers,
+        &call,
+        Result {
+            is_known: true,
+            value: result,
+        },
+    );
+}
+
+#[test]
+fn a_point_inside_records_the_whole_call() {
+    let mut target = Target::new();
+    pass(&mut target, 0x1000, 24, 0xa0);
+    let whole = Sent::Allocation {
+        pointer: 0xa0,
+        size: 24,
+    };
+    assert_eq!(target.sent(), [whole]);
+    pass(&mut target, 0x1000, 24, 0);
+    pass(&mut target, 0x1000, 24, 0xa8);
+    assert_eq!(target.sent(), [], "null, and what is no block");
+    assert_eq!(target.counted(Counter::Failed), 2);
+}
+
+#[test]
+fn a_point_inside_is_nested_where_the_allocator_calls() {
+    let mut target = Target::new();
+    target.enter(0x1000, APPLICATION, Call::realloc(0, 24));
+    target.kernel.write(0xf80, INSIDE_ALLOCATOR);
+    let registers = Registers {
+        ip: ALLOCATOR,
+        sp: 0xf80,
+        ..Registers::default()
+    };
+    let call = Call::operator_new(24);
+    enter(
+        &target.kernel,
+        &mut target.thread,
+        &registers,
+        &call,
+        Result {
+            is_known: true,
+            value: 0xa0,
+        },
+    );
+    assert_eq!(target.sent(), []);
+    target.leave(0x1000, 0xa0);
+    assert_eq!(target.sent().len(), 1);
+    // Nothing waits for a return that is not probed.
+    target.leave(0x1000, 0xa0);
+    assert_eq!(target.counted(Counter::ReturnWithoutEntry), 1);
+}
+
+#[test]
+fn what_a_point_has_begun_another_one_ends_only_for_the_same_caller() {
+    let mut target = Target::new();
+    target.enter_new(0x1000, 24);
+    // The call has failed unseen; another function that shares its code is called from elsewhere.
+    target.kernel.write(0x1000, INSIDE_ALLOCATOR);
+    target.leave_at_ret(0x1000, 0xa0);
+    assert_eq!(target.sent(), []);
+    target.enter_new(0x1000, 24);
+    target.leave_at_ret(0x1000, 0xa0);
+    assert_eq!(target.sent().len(), 1);
+}
+
+#[test]
+fn a_whole_call_takes_what_was_begun_along() {
+    let mut target = Target::new();
+    target.enter_new(0x1000, 24);
+    pass(&mut target, 0x1000, 24, 0xa0);
+    assert_eq!(target.sent().len(), 1);
+    target.leave_at_ret(0x1000, 0xa0);
+    assert_eq!(target.sent(), []);
 }

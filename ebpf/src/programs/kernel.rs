@@ -311,6 +311,11 @@ impl Kernel for BpfKernel {
         CONTROL.get(0).copied().unwrap_or_default()
     }
 
+    fn random(&self) -> u32 {
+        // SAFETY: a helper without arguments.
+        unsafe { generated::bpf_get_prandom_u32() }
+    }
+
     fn header(&self, kind: Kind, detail: u8) -> Header {
         Header {
             kind: kind as u8,
@@ -481,6 +486,7 @@ impl Kernel for OldKernel {
 
     as_in_bpf_kernel! {
         fn control() -> Control;
+        fn random() -> u32;
         fn header(kind: Kind, detail: u8) -> Header;
         fn read_user(address: u64) -> Option<u64>;
         fn read_user_words(address: u64, words: &mut [u64; WINDOW_WORDS]) -> bool;

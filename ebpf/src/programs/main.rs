@@ -73,7 +73,13 @@ fn enter<K: Kernel>(kernel: &K, context: &ProbeContext) -> u32 {
         context,
         "enter {:x} size {} argument {:x}", registers.ip, call.size, call.argument
     );
-    let result = point.result_in.map(|at| kernel::register(context, at));
+    let result = probe::Result {
+        is_known: point.result_in.is_some(),
+        value: match point.result_in {
+            Some(at) => kernel::register(context, at),
+            None => 0,
+        },
+    };
     if let Some(thread) = kernel::thread() {
         probe::enter(kernel, thread, &registers, &call, result);
     }

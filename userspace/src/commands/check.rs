@@ -1,5 +1,6 @@
-//! `htrace-bpf check FILE…`: whether traces are whole, and what is odd about them. Without a file:
-//! what this process and this kernel offer to a recording.
+//! `htrace-bpf check FILE…`: whether traces are whole, and what is odd about them. `check --pid PID`:
+//! where a process would be probed. Without either: what this process and this kernel offer to a
+//! recording.
 
 use std::io::{self, BufWriter, Write as _};
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use htrace_analysis::request::{self, STATUS_DAMAGED, STATUS_OK};
 use crate::{
     commands::report::files::SystemFiles,
     loader::inventory::{Facts, Finding},
+    session::allocators::places,
 };
 
 /// What to check.
@@ -22,6 +24,9 @@ pub struct Args {
     /// costs.
     #[arg(long, conflicts_with = "files")]
     system: bool,
+    /// Tell where the allocators of this process would be probed, and why there.
+    #[arg(long, value_name = "PID", conflicts_with_all = ["files", "system"])]
+    pid: Option<u32>,
 }
 
 /// Checks traces, or the system. The exit status is 3 when a trace is damaged, and 1 when nothing
@@ -30,6 +35,9 @@ pub struct Args {
 /// # Errors
 /// When a trace cannot be opened.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some(pid) = args.pid {
+        return tell_places(pid);
+    }
     if args.system || args.files.is_empty() {
         return check_system();
     }
@@ -44,6 +52,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::from(status))
+}
+
+fn tell_places(pid: u32) -> anyhow::Result<ExitCode> {
+    let places = places(pid);
+    anyhow::ensure!(!places.is_empty(), "no allocator is seen in process {pid}");
+    let mut out = BufWriter::new(io::stdout().lock());
+    for place in places {
+        writeln!(out, "{place}")?;
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn check_system() -> anyhow::Result<ExitCode> {

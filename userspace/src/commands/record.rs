@@ -7,6 +7,7 @@ use crate::{
     cli::{OverloadChoice, RecordArgs, UnwindChoice},
     loader::{Settings, Unwind},
     session::{self, Limits, Options, Target, Verbosity},
+    sys::scheduling::Scheduling,
     target::LaunchError,
 };
 
@@ -63,6 +64,11 @@ fn options(args: RecordArgs) -> Options {
         } else {
             Verbosity::Normal
         },
+        compression_level: args.compression_level,
+        scheduling: Scheduling {
+            nice: args.nice,
+            cpus: args.cpu.map(|list| list.0),
+        },
         settings: Settings {
             ring_bytes: args.ring_size << 20,
             unwind: unwind(args.unwind),
@@ -74,6 +80,9 @@ fn options(args: RecordArgs) -> Options {
             log: args.verbose >= LOG_FROM,
             perf_links: args.perf_links,
             return_probes: args.return_probes,
+            min_size: args.min_size.unwrap_or(0),
+            sample_bytes: args.sample.unwrap_or(0),
+            paused: args.paused,
             ..Settings::default()
         },
     }

@@ -34,6 +34,20 @@ pub struct Placing {
     pub inside: bool,
 }
 
+impl Placing {
+    /// Where probes go on the running kernel, if links can be made as its version lets expect.
+    #[must_use]
+    pub fn expected() -> Self {
+        /// First kernel with multi-uprobe links.
+        const COOKIES_SINCE: KernelVersion = (6, 6);
+        let kernel = super::object::kernel_version();
+        Self {
+            kernel,
+            inside: kernel >= COOKIES_SINCE,
+        }
+    }
+}
+
 /// A place for a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AttachPoint {

@@ -67,6 +67,12 @@ pub struct Settings {
     pub perf_links: bool,
     /// Probe every function at entry and return, even where one probe inside would do.
     pub return_probes: bool,
+    /// Allocations of fewer bytes are left out.
+    pub min_size: u64,
+    /// Mean distance in bytes of the marks by which allocations are sampled; 0 for no sampling.
+    pub sample_bytes: u64,
+    /// Begin with a pause.
+    pub paused: bool,
 }
 
 impl Default for Settings {
@@ -83,6 +89,9 @@ impl Default for Settings {
             log: false,
             perf_links: false,
             return_probes: false,
+            min_size: 0,
+            sample_bytes: 0,
+            paused: false,
         }
     }
 }
@@ -102,6 +111,7 @@ pub struct Programs {
     logs: bool,
     settings: Control,
     inside: bool,
+    paused: bool,
 }
 
 /// [`Control`] as a value that aya copies byte by byte.
@@ -161,6 +171,7 @@ impl Programs {
             tables,
             acknowledgement: Acknowledgement::new(&object.take_map("ACKNOWLEDGED")?)?,
             logs: settings.log,
+            paused: settings.paused,
             inside: kind == LinkKind::Multi && !settings.return_probes,
             settings: Control {
                 max_frames: settings.max_frames,
@@ -168,6 +179,8 @@ impl Programs {
                 wait_ns: WAIT_NS,
                 sleep_ns: SLEEP_NS,
                 max_waiting: settings.max_waiting,
+                min_size: settings.min_size,
+                sample_bytes: settings.sample_bytes,
                 ..pauses(settings)
             },
         };
@@ -258,12 +271,23 @@ impl Programs {
         Ok(())
     }
 
-    /// Records what happens from now on.
+    /// Records what happens from now on, or begins with a pause if the settings say so.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn start(&mut self) -> Result<(), LoadError> {
-        self.settings.phase = Control::RECORDING;
+        self.set_paused(self.paused)
+    }
+
+    /// Records from now on, or only ends of blocks.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_paused(&mut self, paused: bool) -> Result<(), LoadError> {
+        self.settings.phase = match paused {
+            true => Control::PAUSED,
+            false => Control::RECORDING,
+        };
         self.store_control()
     }
 

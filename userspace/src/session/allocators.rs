@@ -1,13 +1,13 @@
 //! Finds the files to be probed among a target's modules, and attaches to them.
 
-use std::{collections::HashSet, os::unix::fs::MetadataExt, sync::Arc};
+use std::{collections::HashSet, os::unix::fs::MetadataExt, path::Path, sync::Arc};
 
 use object::ReadCache;
 
-use super::subject::Subject;
+use super::{names, subject::Subject};
 use crate::{
-    loader::{AttachPoints, LoadError, Programs, functions},
-    modules::{Module, ModuleContent, positioned::PositionedFile},
+    loader::{AttachPoints, LoadError, Placing, Programs, functions},
+    modules::{Module, ModuleContent, ProcOpener, positioned::PositionedFile},
 };
 
 /// The files that are probed.
@@ -86,6 +86,27 @@ impl Allocators {
     pub fn found(&self) -> &[String] {
         &self.found
     }
+}
+
+/// Where the allocators of a process would be probed, and why there: a line each.
+pub fn places(pid: u32) -> Vec<String> {
+    let opener = Arc::new(ProcOpener::new(Path::new("/proc"), pid));
+    let table = names::current_modules(pid, opener);
+    let placing = Placing::expected();
+    let mut lines = Vec::new();
+    for module in table.modules() {
+        let Ok(ModuleContent::File(file)) = module.content() else {
+            continue;
+        };
+        let cache = ReadCache::new(PositionedFile::new(file));
+        let found = AttachPoints::find(&cache, &functions::ALLOCATOR, placing).unwrap_or_default();
+        let operators = AttachPoints::of_operators(&cache, placing).unwrap_or_default();
+        let allocates = found.functions.contains(functions::ESSENTIAL);
+        let of_c = found.points().filter(|_| allocates);
+        let points = of_c.chain(operators.points());
+        lines.extend(points.map(|point| format!("{}: {point}", module.name())));
+    }
+    lines
 }
 
 /// Tells where probes go, and why there.

@@ -83,7 +83,7 @@ impl End {
     }
 }
 
-/// Signals that would end us, as something to wait for.
+/// Signals that would end us or are meant for us, as something to wait for.
 pub(super) struct Signals {
     signals: SignalFd,
     arrival: AsyncFd<OwnedFd>,
@@ -101,7 +101,10 @@ struct Received {
 /// Exit status when a second signal has ended us.
 const GAVE_UP: i32 = 1;
 
-const TAKEN: [Signal; 4] = [
+const TAKEN: [Signal; 6] = [
+    // Begin or resume, and pause.
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
     Signal::SIGINT,
     Signal::SIGTERM,
     Signal::SIGHUP,
@@ -275,7 +278,15 @@ impl Wait<'_> {
     }
 
     /// A program gets signals that were meant for it; a recording of another process ends.
-    fn signalled(&self, received: Received) -> Option<End> {
+    fn signalled(&mut self, received: Received) -> Option<End> {
+        let pauses = [(Signal::SIGUSR1, false), (Signal::SIGUSR2, true)];
+        let pause = pauses
+            .iter()
+            .find(|(signal, _)| *signal as i32 == received.signal);
+        if let Some((_, paused)) = pause {
+            self.pause(*paused);
+            return None;
+        }
         if !self.subject.is_launched() {
             return Some(End::Asked);
         }
@@ -285,6 +296,15 @@ impl Wait<'_> {
             tracing::debug!("cannot pass signal {} on: {error}", received.signal);
         }
         None
+    }
+
+    /// Pauses the recording, or goes on with it.
+    fn pause(&mut self, paused: bool) {
+        match self.programs.set_paused(paused) {
+            Ok(()) if paused => self.verbosity.say("htrace-bpf: paused"),
+            Ok(()) => self.verbosity.say("htrace-bpf: going on"),
+            Err(error) => tracing::warn!("{error}"),
+        }
     }
 
     /// Attaches to an allocator that was not foretold.

@@ -20,6 +20,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::{
     blocks::{Blocks, Counts},
     names::{Names, Place},
+    selection::estimate,
 };
 
 /// Milliseconds in a tick of the records' clock.
@@ -58,6 +59,8 @@ pub(super) struct Converter<W: Write, N> {
     malformed: u64,
     threads: FxHashSet<u32>,
     last_thread: u32,
+    /// Mean distance of samples in bytes; 0 if all allocations are recorded.
+    sample_bytes: u64,
 }
 
 /// Live bytes, and the sizes that infos stand for.
@@ -105,7 +108,13 @@ impl<W: Write, N: Names> Converter<W, N> {
             malformed: 0,
             threads: FxHashSet::default(),
             last_thread: 0,
+            sample_bytes: 0,
         }
+    }
+
+    /// Takes allocations for samples, one in so many bytes on average.
+    pub(super) fn sample_by(&mut self, mean: u64) {
+        self.sample_bytes = mean;
     }
 
     /// Converts one record that was read at the tick `now`.
@@ -244,6 +253,7 @@ impl<W: Write, N: Names> Converter<W, N> {
     }
 
     fn allocate(&mut self, pointer: u64, size: u64, stack: u64) -> io::Result<()> {
+        let size = estimate(size, self.sample_bytes);
         let trace = self.trace(stack)?;
         let info = self.writer.allocation_info(size, trace)?;
         self.sizes.set(info.get(), size);

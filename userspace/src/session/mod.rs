@@ -16,6 +16,7 @@ mod options;
 pub mod output;
 mod progress;
 mod recorder;
+mod selection;
 mod subject;
 mod summary;
 mod unwinding;
@@ -31,6 +32,7 @@ use self::{
     allocators::Allocators,
     output::Output,
     recorder::{Recorder, RecorderInput},
+    selection::Selection,
     subject::Subject,
     summary::{Closing, Losses},
     unwinding::Unwinding,
@@ -53,6 +55,11 @@ const QUEUED_BATCHES: usize = 16;
 pub async fn record(options: Options) -> anyhow::Result<u8> {
     let signals = control::Signals::take_over().context("cannot take over signals")?;
     let mut subject = Subject::prepare(&options, signals.inherited_mask())?;
+    // Threads that are started from here on inherit it; the target was started before.
+    options
+        .scheduling
+        .apply()
+        .context("cannot run as --nice or --cpu say")?;
     let unwinding = Unwinding::prepare(&subject, &options);
     let mut programs = Programs::load(&unwinding.settings(&options.settings))?;
     let mut allocators = Allocators::default();
@@ -67,9 +74,9 @@ pub async fn record(options: Options) -> anyhow::Result<u8> {
         &mut programs,
         &subject,
         output,
-        options.limits,
         snapshots,
         worker,
+        &options,
     )?;
     programs.start()?;
     if let Err(error) = subject.resume() {
@@ -136,10 +143,11 @@ impl Pipeline {
         programs: &mut Programs,
         subject: &Subject,
         output: Output,
-        limits: Limits,
         snapshots: Arc<Snapshots>,
         lookout: Worker,
+        options: &Options,
     ) -> anyhow::Result<(Self, ModulesSeen)> {
+        let limits = options.limits;
         let (new_modules, modules_seen) = tokio_mpsc::unbounded_channel();
         let spill = Spill::beside(&output.path, limits.file);
         let (batches, batch_receiver) = queue(QUEUED_BATCHES, spill);
@@ -149,6 +157,8 @@ impl Pipeline {
             max_bytes: limits.file,
             header: subject.file_header(),
             names: subject.names(new_modules),
+            compression_level: options.compression_level,
+            selection: Selection::of(&options.settings),
         })?;
         let events = programs
             .take_events()

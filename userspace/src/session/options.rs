@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, io::Write, path::PathBuf, time::Duration};
 
-use crate::loader::Settings;
+use crate::{loader::Settings, sys::scheduling::Scheduling};
 
 /// What to record.
 #[derive(Clone, Debug)]
@@ -48,6 +48,10 @@ pub struct Options {
     pub limits: Limits,
     /// How much to say.
     pub verbosity: Verbosity,
+    /// How hard to compress the file: a level of zstd.
+    pub compression_level: i32,
+    /// How our own threads are to run.
+    pub scheduling: Scheduling,
     /// How to load the programs.
     pub settings: Settings,
 }

@@ -19,6 +19,7 @@ use super::{
     converter::{Converter, Totals},
     counted::Counted,
     names::{NamesSource, ProcessNames},
+    selection::Selection,
     subject::FileHeader,
     summary::Closing,
 };
@@ -29,9 +30,6 @@ use crate::{
 
 /// Ticks of 10 ms between two checkpoints: what a sudden death loses at most.
 const CHECKPOINT_TICKS: u64 = 100;
-
-/// Level of compression: zstd's own default, as heaptrack's files have.
-const LEVEL: i32 = 3;
 
 /// What a recorder needs.
 pub(super) struct RecorderInput {
@@ -45,6 +43,10 @@ pub(super) struct RecorderInput {
     pub(super) header: FileHeader,
     /// What addresses mean.
     pub(super) names: NamesSource,
+    /// Level of zstd.
+    pub(super) compression_level: i32,
+    /// Which allocations are recorded.
+    pub(super) selection: Selection,
 }
 
 /// How far a recording is, for others to look at.
@@ -79,14 +81,18 @@ impl Recorder {
             max_bytes,
             header,
             names,
+            compression_level,
+            selection,
         } = input;
-        let writer = start_file(file, &header).context(CANNOT_WRITE)?;
+        let writer =
+            start_file(file, compression_level, &header, &selection).context(CANNOT_WRITE)?;
         let start = now();
         let (closing, closes) = mpsc::channel();
         let stats = Arc::new(Stats::default());
         let shared = Arc::clone(&stats);
         let record = move || {
             let mut converter = Converter::new(writer, ProcessNames::new(names), start);
+            converter.sample_by(selection.sample_bytes);
             convert_all(&mut converter, &batches, &shared, max_bytes)?;
             let totals = converter.totals();
             // Without a closing the recording was given up.
@@ -177,7 +183,12 @@ fn convert(converter: &mut FileConverter, batch: &Batch) -> io::Result<()> {
     converter.sample(batch.now, batch.resident_pages)
 }
 
-fn start_file(file: File, header: &FileHeader) -> io::Result<TraceWriter<Sink>> {
+fn start_file(
+    file: File,
+    level: i32,
+    header: &FileHeader,
+    selection: &Selection,
+) -> io::Result<TraceWriter<Sink>> {
     let command: Vec<&[u8]> = header.command.iter().map(Vec::as_slice).collect();
     let suppressions: Vec<&str> = header.suppressions.iter().map(String::as_str).collect();
     let header = Header {
@@ -188,7 +199,10 @@ fn start_file(file: File, header: &FileHeader) -> io::Result<TraceWriter<Sink>> 
         attached: header.attached,
         started: Some(header.started),
     };
-    let mut writer = TraceWriter::new(Sink::new(Counted::new(file), LEVEL)?, &header)?;
+    let mut writer = TraceWriter::new(Sink::new(Counted::new(file), level)?, &header)?;
+    for comment in selection.comments() {
+        writer.comment(&comment)?;
+    }
     writer.checkpoint()?;
     Ok(writer)
 }

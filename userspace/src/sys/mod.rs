@@ -7,4 +7,5 @@ pub mod bpf;
 pub mod capabilities;
 pub mod perf;
 pub mod readiness;
+pub mod scheduling;
 pub mod shared_words;

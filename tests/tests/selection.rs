@@ -1,0 +1,125 @@
+//! Recordings of some allocations only: the figures of what is chosen are those of the whole, and
+//! those of a sample are right within what chance allows.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use htrace_tests::process::Running;
+use htrace_tests::{Attached, Feature, Launch, Recorded, require, target};
+use nix::sys::signal::Signal;
+
+const ARGUMENTS: [&str; 3] = ["1", "1000", "all"];
+
+fn record(options: &[&str]) -> Recorded {
+    let launch = options
+        .iter()
+        .fold(Launch::new(), |launch, option| launch.option(option));
+    let recorded = launch.run(target("counts"), &ARGUMENTS);
+    assert_eq!(recorded.status.code(), Some(0), "{}", recorded.stderr);
+    recorded.assert_nothing_lost();
+    recorded
+}
+
+#[test]
+fn small_blocks_are_left_out_and_all_others_are_not() {
+    if !require(Feature::Root) {
+        return;
+    }
+    const LEAST: i64 = 100;
+    for how in [&[][..], &["--return-probes"]] {
+        let whole = record(how).trace();
+        let chosen = record(&[how, &["--min-size", "100"]].concat()).trace();
+        let expected: BTreeMap<i64, i64> = whole
+            .sizes()
+            .into_iter()
+            .filter(|(size, _)| *size >= LEAST)
+            .collect();
+        assert!(expected.len() < whole.sizes().len() && !expected.is_empty());
+        assert_eq!(chosen.sizes(), expected);
+        let events = whole
+            .events
+            .iter()
+            .filter(|size| **size >= LEAST || **size < -LEAST);
+        assert!(
+            chosen.events.iter().eq(events),
+            "ends are those of the whole"
+        );
+        let told = |comment: &String| comment.contains("less than 100 bytes");
+        assert!(chosen.comments.iter().any(told), "{:?}", chosen.comments);
+    }
+}
+
+#[test]
+fn sums_of_a_sample_are_those_of_the_whole() {
+    if !require(Feature::Root) {
+        return;
+    }
+    const MEAN: f64 = 2048.0;
+    let whole = record(&[]).trace();
+    let sample = record(&["--sample", "2K"]).trace();
+    let sum = |sizes: BTreeMap<i64, i64>| -> f64 {
+        sizes
+            .iter()
+            .map(|(size, count)| (size * count) as f64)
+            .sum()
+    };
+    // Of each allocation: size^2 (1 - chance) / chance.
+    let variance: f64 = whole
+        .sizes()
+        .iter()
+        .filter(|(size, _)| **size > 0)
+        .map(|(size, count)| {
+            let chance = 1.0 - (-(*size as f64) / MEAN).exp();
+            (size * size * count) as f64 * (1.0 - chance) / chance
+        })
+        .sum();
+    let (expected, found) = (sum(whole.sizes()), sum(sample.sizes()));
+    // One recording in a million is farther off than five standard deviations.
+    let tolerance = 5.0 * variance.sqrt();
+    assert!(
+        tolerance < expected / 2.0,
+        "the test tells nothing: {tolerance} of {expected}"
+    );
+    assert!(
+        (found - expected).abs() < tolerance,
+        "{found}, {expected} within {tolerance}"
+    );
+    assert!(
+        sample.calls * 4 < whole.calls,
+        "{} of {}",
+        sample.calls,
+        whole.calls
+    );
+    assert!(sample.leaked >= 0 && sample.frees <= sample.calls);
+    let told = |comment: &String| comment.contains("sampled: one allocation in 2048 bytes");
+    assert!(sample.comments.iter().any(told), "{:?}", sample.comments);
+}
+
+#[test]
+fn signals_begin_pause_and_resume() {
+    if !require(Feature::Root) {
+        return;
+    }
+    let mut worker = Running::start(Command::new(target("worker")).args(["1000", "paced"]));
+    worker.wait_for_line("ready");
+    let mut tracer = Attached::with(&Launch::new().option("--paused"), worker.pid());
+    let mut work = || {
+        worker.say(b"g");
+        worker.wait_for_line("working");
+    };
+    work();
+    for _ in 0..2 {
+        tracer.tracer().signal(Signal::SIGUSR1);
+        tracer.tracer().wait_for_stderr("going on");
+        work();
+        tracer.tracer().signal(Signal::SIGUSR2);
+        tracer.tracer().wait_for_stderr("paused");
+        work();
+    }
+    let recorded = tracer.stop(Signal::SIGINT);
+    worker.close_stdin();
+    assert_eq!(worker.finish().status.code(), Some(0));
+    let trace = recorded.trace();
+    assert_eq!(trace.calls, 2000, "{}", recorded.stderr);
+    assert_eq!(trace.frees, 1980, "all but one in a hundred");
+}

@@ -118,7 +118,11 @@ fn signals_begin_pause_and_resume() {
     }
     let recorded = tracer.stop(Signal::SIGINT);
     worker.close_stdin();
-    assert_eq!(worker.finish().status.code(), Some(0));
+    assert_eq!(
+        worker.finish().status.code(),
+        Some(11),
+        "its way of doing well"
+    );
     let trace = recorded.trace();
     assert_eq!(trace.calls, 2000, "{}", recorded.stderr);
     assert_eq!(trace.frees, 1980, "all but one in a hundred");

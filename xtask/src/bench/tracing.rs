@@ -86,6 +86,10 @@ impl Place {
         self.dir.join("libbpf-tools")
     }
 
+    fn kernel_headers(&self) -> PathBuf {
+        self.dir.join("kernel-headers")
+    }
+
     fn samples(&self, work: Work) -> PathBuf {
         self.dir.join(format!("{}.tsv", work.name()))
     }
@@ -116,6 +120,9 @@ fn prepare(workspace: &Workspace, place: &Place) -> Result<()> {
     setup::setup(workspace, false)?;
     packages("programs that the benchmark needs", PACKAGES)?;
     libbpf_tools(&place.libbpf_tools())?;
+    kernel_headers(&place.kernel_headers())?;
+    let memleak = workspace.root.join("xtask/bench/memleak.py");
+    std::fs::copy(memleak, place.dir.join("memleak.py"))?;
     build::build(workspace, true)?;
     run_command(
         command("g++")
@@ -143,6 +150,35 @@ fn libbpf_tools(dir: &Path) -> Result<()> {
         ];
         apt.unpack(&names, &root)
     })
+}
+
+/// bcc compiles against one directory of headers; Debian has two for a kernel.
+fn kernel_headers(dir: &Path) -> Result<()> {
+    if dir.exists() {
+        return Ok(());
+    }
+    let all = std::fs::read_dir("/usr/src")?
+        .flatten()
+        .map(|entry| entry.path());
+    let mut parts: Vec<PathBuf> = all
+        .filter(|path| path.to_string_lossy().contains("/linux-headers-"))
+        .collect();
+    // `…-common` last in the alphabet, and yet below.
+    parts.sort_by_key(|path| !path.to_string_lossy().ends_with("-common"));
+    std::fs::create_dir_all(dir)?;
+    for part in parts {
+        // Links that are there already point to the same file.
+        let copied = command("cp")
+            .args(["--recursive", "--symbolic-link", "--force"])
+            .arg(part.join("."))
+            .arg(dir)
+            .stderr(std::process::Stdio::null())
+            .status()?;
+        if !copied.success() {
+            note(format_args!("not all of {} was linked", part.display()));
+        }
+    }
+    Ok(())
 }
 
 /// Runs all contenders that can do a work, round by round.

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -65,7 +64,7 @@ impl Contender {
             Self::BccMemleak => "memleak of bcc",
             Self::LibbpfMemleak => "memleak of libbpf-tools",
             Self::Heaptrack => "heaptrack",
-            Self::HeaptrackRaw => "heaptrack --record-only",
+            Self::HeaptrackRaw => "heaptrack --raw",
             Self::Massif => "valgrind massif",
             Self::Dhat => "valgrind dhat",
         }
@@ -151,7 +150,7 @@ impl Contender {
         let mut work = run::until_ready(command(&words[0]).args(&words[1..]).arg("attached"))?;
         let pid = work.id().to_string();
         let mut tracer = match self {
-            Self::BccMemleak => bcc_memleak(&pid)?,
+            Self::BccMemleak => bcc_memleak(place, &pid),
             _ => libbpf_memleak(place, &pid),
         };
         let said = std::fs::File::create(place.dir.join("said"))?;
@@ -197,7 +196,7 @@ impl Contender {
             Self::HtraceReturnProbes => htrace(place, &["--return-probes", "--"]),
             Self::HtraceSampled => htrace(place, &["--sample", "512K", "--"]),
             Self::Heaptrack => heaptrack(place, &[]),
-            Self::HeaptrackRaw => heaptrack(place, &["--record-only"]),
+            Self::HeaptrackRaw => heaptrack(place, &["--raw"]),
             Self::Massif => valgrind(place, "massif", "--massif-out-file="),
             Self::Dhat => valgrind(place, "dhat", "--dhat-out-file="),
             Self::BccMemleak | Self::LibbpfMemleak => bail!("it attaches to what runs"),
@@ -438,20 +437,14 @@ fn with_stacks() -> String {
     )
 }
 
-fn bcc_memleak(pid: &str) -> Result<Command> {
-    let headers = std::fs::read_dir("/usr/src")?
-        .flatten()
-        .map(|entry| entry.path());
-    let is_whole = |path: &PathBuf| path.to_string_lossy().ends_with("cloud-amd64");
-    let headers = headers
-        .filter(is_whole)
-        .max()
-        .context("no kernel headers")?;
-    let mut memleak = command("memleak-bpfcc");
+fn bcc_memleak(place: &Place, pid: &str) -> Command {
+    // Debian's own interpreter, for which its module is made.
+    let mut memleak = command("/usr/bin/python3");
     memleak
-        .env("BCC_KERNEL_SOURCE", headers)
+        .env("BCC_KERNEL_SOURCE", place.kernel_headers())
+        .arg(place.dir.join("memleak.py"))
         .args(["-p", pid, "1000"]);
-    Ok(memleak)
+    memleak
 }
 
 /// By its own loader and libraries, which are of another suite.

@@ -15,6 +15,9 @@ impl Register {
     /// Where integer functions leave their result.
     pub const RAX: Self = Self(0);
 
+    /// Where functions find their first three arguments: rdi, rsi, rdx (System V ABI for x86-64).
+    pub const ARGUMENTS: [Self; 3] = [Self(7), Self(6), Self(2)];
+
     /// The register of a number; only the lowest four bits count.
     #[must_use]
     pub const fn new(number: u8) -> Self {

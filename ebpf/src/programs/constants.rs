@@ -9,6 +9,10 @@ use htrace_ebpf_common::layout::KernelLayout;
 #[unsafe(no_mangle)]
 static BY_TABLES: u8 = 0;
 
+/// 1 if probes may stand inside functions, of which links tell where.
+#[unsafe(no_mangle)]
+static INSIDE: u8 = 0;
+
 /// Where the kernel's structures have their fields.
 #[unsafe(no_mangle)]
 static KERNEL_LAYOUT: [u32; KernelLayout::FIELDS] = [0; KernelLayout::FIELDS];
@@ -18,6 +22,14 @@ static KERNEL_LAYOUT: [u32; KernelLayout::FIELDS] = [0; KernelLayout::FIELDS];
 pub(crate) fn by_tables() -> bool {
     // SAFETY: a variable of this program; volatile, since the recorder changes its value.
     unsafe { ptr::read_volatile(&raw const BY_TABLES) != 0 }
+}
+
+/// True if probes may stand inside functions. Verifiers are slow, and that of Linux 6.1 goes wrong
+/// where programs are large, so what cannot be is left out.
+#[inline(always)]
+pub(crate) fn inside() -> bool {
+    // SAFETY: as in `by_tables`.
+    unsafe { ptr::read_volatile(&raw const INSIDE) != 0 }
 }
 
 macro_rules! fields {

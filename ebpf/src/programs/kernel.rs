@@ -342,6 +342,11 @@ impl Kernel for BpfKernel {
         let mut walked = Walked::of(thread);
         if constants::by_tables() {
             repeat(steps_by_tables as *mut c_void, &mut walked);
+            // Keeps the two calls apart. The compiler would make one of them that takes either
+            // callback, and load the address of the other in any case; Linux 6.1 refuses a program
+            // (EFAULT) with the address of a function that it has removed as dead code.
+            // SAFETY: no instruction at all.
+            unsafe { core::arch::asm!("") };
         } else {
             repeat(steps_by_frame_pointers as *mut c_void, &mut walked);
         }
@@ -435,6 +440,7 @@ macro_rules! as_in_bpf_kernel {
 impl Kernel for SleepingKernel {
     as_in_bpf_kernel! {
         fn control() -> Control;
+        fn random() -> u32;
         fn header(kind: Kind, detail: u8) -> Header;
         fn read_user(address: u64) -> Option<u64>;
         fn read_user_words(address: u64, words: &mut [u64; WINDOW_WORDS]) -> bool;

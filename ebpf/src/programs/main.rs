@@ -30,6 +30,7 @@ use aya_log_ebpf::debug;
 use htrace_ebpf::{Kernel, call::Call, probe};
 use htrace_ebpf_common::{
     counters::Counter,
+    function::Function,
     point::{Point, Register},
     wire::Kind,
 };
@@ -39,9 +40,18 @@ use crate::kernel::{BpfKernel, OldKernel, SleepingKernel};
 /// Why programs return 0: the value is ignored for uprobes, and not used before 6.x reads it.
 const DONE: u32 = 0;
 
-/// An argument of the probed function; all are integers in registers, so none is missing.
-fn argument(context: &ProbeContext, index: usize) -> u64 {
-    context.arg(index).unwrap_or(0)
+/// The first argument of the probed function.
+#[inline(always)]
+fn first_argument(context: &ProbeContext) -> u64 {
+    let [first, ..] = Register::ARGUMENTS;
+    kernel::register(context, first)
+}
+
+/// The second argument of the probed function.
+#[inline(always)]
+fn second_argument(context: &ProbeContext) -> u64 {
+    let [_, second, _] = Register::ARGUMENTS;
+    kernel::register(context, second)
 }
 
 /// The place of the probe. The recorder puts its number into the link, or in place of the
@@ -49,7 +59,14 @@ fn argument(context: &ProbeContext, index: usize) -> u64 {
 #[inline(always)]
 fn point(context: &ProbeContext) -> Point {
     // SAFETY: the helper takes the program's own context.
-    Point::from_bits(unsafe { bpf_get_attach_cookie(context.as_ptr()) })
+    let number = unsafe { bpf_get_attach_cookie(context.as_ptr()) };
+    if constants::inside() {
+        return Point::from_bits(number);
+    }
+    Point {
+        function: Function::from_number(number),
+        ..Point::default()
+    }
 }
 
 /// The call that has hit a point.
@@ -58,7 +75,7 @@ fn call(context: &ProbeContext, point: Point) -> Option<Call> {
     if let Some(size) = point.size_in {
         return Some(Call::operator_new(kernel::register(context, size)));
     }
-    let arguments = [0, 1, 2].map(|index| argument(context, index));
+    let arguments = Register::ARGUMENTS.map(|at| kernel::register(context, at));
     Some(Call::entered(point.function?, arguments))
 }
 
@@ -159,7 +176,7 @@ fn leave_allocation_sleepable(context: RetProbeContext) -> u32 {
 fn free<K: Kernel>(kernel: &K, context: &ProbeContext) -> u32 {
     let registers = kernel::registers(context, Point::default());
     let thread = kernel::thread_if_seen().map(|thread| &*thread);
-    let pointer = argument(context, 0);
+    let pointer = first_argument(context);
     debug!(context, "free {:x}", pointer);
     probe::release(kernel, thread, &registers, pointer);
     DONE
@@ -210,7 +227,7 @@ fn modules_changed_old(context: ProbeContext) -> u32 {
 /// fault.
 #[uprobe]
 fn code_unmapped(context: ProbeContext) -> u32 {
-    let (start, length) = (argument(&context, 0), argument(&context, 1));
+    let (start, length) = (first_argument(&context), second_argument(&context));
     if kernel::is_target() && remembered::drop_range(start, length) {
         debug!(&context, "unmapping {:x} bytes at {:x}", length, start);
         rules::forget_rules();

@@ -148,7 +148,8 @@ impl Programs {
     }
 
     fn load_for(settings: &Settings, walks: Walks, kind: LinkKind) -> Result<Self, LoadError> {
-        let mut object = Object::prepare(settings, walks)?;
+        let inside = kind == LinkKind::Multi && !settings.return_probes;
+        let mut object = Object::prepare(settings, walks, inside)?;
         let programs = object.load_programs(kind)?;
         let tables = match walks {
             Walks::Tables(_) => {
@@ -172,7 +173,7 @@ impl Programs {
             acknowledgement: Acknowledgement::new(&object.take_map("ACKNOWLEDGED")?)?,
             logs: settings.log,
             paused: settings.paused,
-            inside: kind == LinkKind::Multi && !settings.return_probes,
+            inside,
             settings: Control {
                 max_frames: settings.max_frames,
                 wake_at: u64::from(settings.ring_bytes) / 8,

@@ -41,18 +41,25 @@ pub(super) struct Object {
 }
 
 impl Object {
-    /// Parses the object and makes its maps, for walks by `walks`.
-    pub(super) fn prepare(settings: &Settings, walks: Walks) -> Result<Self, LoadError> {
+    /// Parses the object and makes its maps, for walks by `walks` and for probes `inside` functions
+    /// if there are to be any.
+    pub(super) fn prepare(
+        settings: &Settings,
+        walks: Walks,
+        inside: bool,
+    ) -> Result<Self, LoadError> {
         if OBJECT.is_empty() {
             return Err(LoadError::NoObject);
         }
         let mut object = aya_obj::Object::parse(OBJECT).map_err(unusable)?;
         let level = [if settings.log { LOG_ALL } else { LOG_NONE }];
         let (by_tables, fields) = walks.constants();
+        let inside = [u8::from(inside)];
         let constants = [
             (aya_log::LEVEL, (&level[..], false)),
             ("BY_TABLES", (&by_tables[..], true)),
             ("KERNEL_LAYOUT", (&fields[..], true)),
+            ("INSIDE", (&inside[..], true)),
         ];
         object
             .patch_map_data(HashMap::from(constants))

@@ -70,14 +70,8 @@ pub async fn record(options: Options) -> anyhow::Result<u8> {
     let output = output::create(options.output.as_deref(), &subject.output_context())?;
     let snapshots = Arc::new(Snapshots::default());
     let worker = unwinding.start(&mut programs, &subject, Arc::clone(&snapshots))?;
-    let (pipeline, mut modules_seen) = Pipeline::start(
-        &mut programs,
-        &subject,
-        output,
-        snapshots,
-        worker,
-        &options,
-    )?;
+    let (pipeline, mut modules_seen) =
+        Pipeline::start(&mut programs, &subject, output, snapshots, worker, &options)?;
     programs.start()?;
     if let Err(error) = subject.resume() {
         programs.stop()?;

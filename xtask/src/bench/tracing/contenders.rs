@@ -384,7 +384,10 @@ fn lost(said: &str) -> f64 {
         let mut words = line.split(|c: char| !c.is_ascii_digit());
         is_loss.then(|| words.find_map(|word| word.parse::<f64>().ok()))?
     };
-    said.lines().filter_map(number).sum()
+    // An empty sum of floats is -0.
+    said.lines()
+        .filter_map(number)
+        .fold(0.0, |sum, one| sum + one)
 }
 
 fn htrace(place: &Place, options: &[&str]) -> Command {

@@ -31,7 +31,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn soak(workspace: &Workspace, options: &Options) -> Result<()> {
-    setup::test_programs()?;
+    setup::test_programs(workspace)?;
     build::build(workspace, true)?;
     // Replaying hours of records takes long enough when it is optimised.
     let tests = ["test", "--release", "--package", "htrace-tests"];

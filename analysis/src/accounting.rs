@@ -1,14 +1,15 @@
-//! Counting events: the hot path of reading a trace.
+//! Counting events, one by one where somebody looks at each, else in bulk ([`crate::tally`]).
 //!
 //! A backtrace's peak is its share of the live bytes at the moment when the whole process had most
 //! of them. That moment is known only at the end, and copying all backtraces at each new maximum
 //! would be quadratic. So each new maximum only raises a counter, and a backtrace catches up (its
 //! peak becomes its live bytes) the next time it changes, or at the end.
 
-use htrace_trace_format::{AllocationInfoIndex, TraceIndex};
+use htrace_trace_format::{AllocationInfoIndex, Event, TraceIndex};
 use rustc_hash::FxHashMap;
 
 use crate::cost::Costs;
+use crate::tally::{Running, Tally};
 
 /// A distinct pair of size and backtrace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,16 +48,42 @@ impl Entry {
 pub struct Accounting {
     infos: Vec<Info>,
     entries: Vec<Entry>,
-    entry_of_trace: FxHashMap<TraceIndex, u32>,
-    total: Costs,
+    entry_of_trace: EntryOfTrace,
+    tally: Tally,
+    running: Running,
     /// Number of maxima so far.
     peaks: u64,
-    /// The info (or, in files of version 0, the address) of the event before, if that was an
-    /// allocation; otherwise 0. That 0 is also a valid info is heaptrack's convention, on which
-    /// its figures for temporary allocations depend.
-    last: u64,
     peak_policy: PeakPolicy,
-    peak_time: i64,
+}
+
+/// Which backtrace has which entry: a table for the nodes that the file has defined, and a map for
+/// what a damaged file names besides.
+#[derive(Debug, Default)]
+struct EntryOfTrace {
+    /// Positions plus one; 0 for none.
+    defined: Vec<u32>,
+    others: FxHashMap<TraceIndex, u32>,
+}
+
+impl EntryOfTrace {
+    /// The entry of `trace`, which is `next` if there was none. `nodes` are defined so far.
+    fn get_or_insert(&mut self, trace: TraceIndex, nodes: usize, next: u32) -> u32 {
+        let position = trace.get() as usize;
+        if position > nodes {
+            return *self.others.entry(trace).or_insert(next);
+        }
+        if position >= self.defined.len() {
+            self.defined.resize((nodes + 1).next_power_of_two(), 0);
+        }
+        let Some(slot) = self.defined.get_mut(position) else {
+            return next;
+        };
+        if *slot == 0 {
+            let known = (!self.others.is_empty()).then(|| self.others.get(&trace).copied());
+            *slot = known.flatten().unwrap_or(next) + 1;
+        }
+        *slot - 1
+    }
 }
 
 /// When backtraces take over their live bytes as peak.
@@ -76,14 +103,15 @@ pub enum PeakPolicy {
 }
 
 impl Accounting {
-    /// Appends an info.
-    pub fn push_info(&mut self, size: u64, trace: TraceIndex) {
+    /// Appends an info; `nodes` of the trace tree are defined so far.
+    pub fn push_info(&mut self, size: u64, trace: TraceIndex, nodes: usize) {
         let next = self.entries.len() as u32;
-        let entry = *self.entry_of_trace.entry(trace).or_insert(next);
+        let entry = self.entry_of_trace.get_or_insert(trace, nodes, next);
         if entry == next {
             self.entries.push(Entry::new(trace, Costs::default()));
         }
         self.infos.push(Info { size, entry });
+        self.tally.push_info(size);
     }
 
     /// The infos so far.
@@ -92,7 +120,8 @@ impl Accounting {
         &self.infos
     }
 
-    /// The backtraces so far, in order of first appearance.
+    /// The backtraces so far, in order of first appearance. Events that were counted in bulk are
+    /// missing until [`Accounting::finish`].
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
@@ -101,24 +130,28 @@ impl Accounting {
     /// Costs of the whole trace so far.
     #[must_use]
     pub fn total(&self) -> Costs {
-        self.total
+        self.running.total
     }
 
     /// Time of the maximum.
     #[must_use]
     pub fn peak_time(&self) -> i64 {
-        self.peak_time
+        self.running.peak_time
     }
 
     /// Bytes of memory in use.
     #[must_use]
     pub fn memory(&self) -> usize {
-        self.infos.len() * size_of::<Info>() + self.entries.len() * (size_of::<Entry>() + 16)
+        self.infos.len() * size_of::<Info>()
+            + self.entries.len() * size_of::<Entry>()
+            + self.entry_of_trace.defined.len() * size_of::<u32>()
+            + self.entry_of_trace.others.len() * 16
+            + self.tally.memory()
     }
 
     /// Sets the totals back to zero, as heaptrack does when it finds that a trace was attached.
     pub fn reset_total(&mut self) {
-        self.total = Costs::default();
+        self.running.total = Costs::default();
     }
 
     /// Forgets all events and keeps the tables, for another pass over the same file.
@@ -126,9 +159,39 @@ impl Accounting {
         for entry in &mut self.entries {
             *entry = Entry::new(entry.trace, Costs::default());
         }
-        self.total = Costs::default();
-        (self.peaks, self.last, self.peak_time) = (0, 0, 0);
+        self.tally.clear();
+        self.running = Running::default();
+        self.peaks = 0;
         self.peak_policy = peak_policy;
+    }
+
+    /// Whether events may be counted in bulk.
+    #[must_use]
+    pub fn takes_bulk(&self) -> bool {
+        self.peak_policy == PeakPolicy::EveryMaximum
+    }
+
+    /// Counts `events` in bulk at time `now`. They name known infos only, and until
+    /// [`Accounting::finish`] nobody asks for more than the totals.
+    #[inline]
+    pub fn bulk(&mut self, events: &[Event], now: i64) {
+        if self.tally.is_full() {
+            self.settle();
+        }
+        self.tally.add(events, &mut self.running, now);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn tally_mut(&mut self) -> &mut Tally {
+        &mut self.tally
+    }
+
+    #[cold]
+    fn settle(&mut self) {
+        for entry in &mut self.entries {
+            catch_up(entry, self.peaks);
+        }
+        self.tally.settle(&self.infos, &mut self.entries);
     }
 
     /// Counts an event at time `now`; `false`, and nothing counted, when there is no such info.
@@ -149,6 +212,9 @@ impl Accounting {
         is_free: bool,
         now: i64,
     ) -> bool {
+        if !self.tally.is_settled() {
+            self.settle();
+        }
         let Some(info) = self.infos.get(index.position()) else {
             return false;
         };
@@ -161,16 +227,16 @@ impl Accounting {
         } else {
             (size, 1)
         };
-        let temporary = i64::from(is_free & (self.last == identity));
-        self.last = if is_free { 0 } else { identity };
+        let temporary = i64::from(is_free & (self.running.last == identity));
+        self.running.last = if is_free { 0 } else { identity };
         catch_up(entry, self.peaks);
         entry.costs.leaked = entry.costs.leaked.wrapping_add(change);
         entry.costs.allocations += allocation;
         entry.costs.temporary += temporary;
-        self.total.leaked = self.total.leaked.wrapping_add(change);
-        self.total.allocations += allocation;
-        self.total.temporary += temporary;
-        if self.total.leaked > self.total.peak && !is_free {
+        self.running.total.leaked = self.running.total.leaked.wrapping_add(change);
+        self.running.total.allocations += allocation;
+        self.running.total.temporary += temporary;
+        if self.running.total.leaked > self.running.total.peak && !is_free {
             self.new_maximum(now);
         }
         true
@@ -178,32 +244,30 @@ impl Accounting {
 
     #[inline]
     fn new_maximum(&mut self, now: i64) {
-        self.total.peak = self.total.leaked;
-        self.peak_time = now;
+        self.running.total.peak = self.running.total.leaked;
+        self.running.peak_time = now;
         let taken = match self.peak_policy {
             PeakPolicy::EveryMaximum => true,
-            PeakPolicy::Only { bytes, time } => bytes == self.total.peak && time == now,
+            PeakPolicy::Only { bytes, time } => bytes == self.running.total.peak && time == now,
         };
         self.peaks += u64::from(taken);
     }
 
     /// Something happened that is not counted, so that the next free is not temporary.
     pub fn interrupt(&mut self) {
-        self.last = 0;
+        self.running.last = 0;
     }
 
     /// Ends counting: all peaks are right afterwards.
     pub fn finish(&mut self) {
-        for entry in &mut self.entries {
-            catch_up(entry, self.peaks);
-        }
+        self.settle();
     }
 
     /// Takes the result apart: entries, infos and totals.
     #[must_use]
     pub fn into_parts(mut self) -> (Vec<Entry>, Vec<Info>, Costs) {
         self.finish();
-        (self.entries, self.infos, self.total)
+        (self.entries, self.infos, self.running.total)
     }
 }
 

@@ -6,7 +6,7 @@
 
 use htrace_trace_format::fields::Fields;
 use htrace_trace_format::record::InstructionPointer;
-use htrace_trace_format::{AllocationInfoIndex, EventBatch, Place, Record, TraceIndex};
+use htrace_trace_format::{AllocationInfoIndex, Event, EventBatch, Place, Record, TraceIndex};
 use rustc_hash::FxHashMap;
 
 use crate::accounting::{Accounting, PeakPolicy};
@@ -163,58 +163,41 @@ impl Builder {
         }
     }
 
-    /// Adds a batch of events.
-    ///
-    /// # Errors
-    /// See [`LoadError`].
+    /// How many allocation infos there are, which is what a batch of events may name.
     #[inline]
-    pub fn events(
-        &mut self,
-        batch: &EventBatch,
-        observer: &mut impl Observer,
-        diagnostics: &mut impl Diagnostics,
-    ) -> Result<(), LoadError> {
-        if self.now < 0 {
-            return Ok(());
+    #[must_use]
+    pub fn known_infos(&self) -> usize {
+        self.accounting.infos().len()
+    }
+
+    /// Adds a batch of events of known infos.
+    #[inline]
+    pub fn events(&mut self, batch: &EventBatch, observer: &mut impl Observer) {
+        if self.now < 0 || batch.events().is_empty() {
+            return;
         }
-        if let Some(window) = self.rules.window {
-            return self.windowed_events(window, batch, observer, diagnostics);
+        if self.takes_bulk(observer) {
+            self.accounting.bulk(batch.events(), self.now);
+        } else {
+            self.single_events(batch, observer);
         }
-        for (position, event) in batch.events().iter().enumerate() {
-            if self.accounting.event(event.info, event.is_free, self.now) {
-                self.tell(event.info, event.is_free, observer);
-            } else {
-                self.unknown_info(
-                    batch.place(position),
-                    event.info,
-                    event.is_free,
-                    diagnostics,
-                )?;
-            }
-        }
-        Ok(())
+    }
+
+    fn takes_bulk(&self, observer: &impl Observer) -> bool {
+        self.rules.window.is_none() && self.accounting.takes_bulk() && !observer.looks()
     }
 
     #[inline(never)]
-    fn windowed_events(
-        &mut self,
-        window: Window,
-        batch: &EventBatch,
-        observer: &mut impl Observer,
-        diagnostics: &mut impl Diagnostics,
-    ) -> Result<(), LoadError> {
-        if !window.contains(self.now) {
-            return Ok(());
+    fn single_events(&mut self, batch: &EventBatch, observer: &mut impl Observer) {
+        if !self.in_window() {
+            return;
         }
-        for (position, event) in batch.events().iter().enumerate() {
-            self.event(
-                batch.place(position),
-                (event.info, event.is_free),
-                observer,
-                diagnostics,
-            )?;
+        for event in batch.events() {
+            let (index, is_free) = (event.info(), event.is_free());
+            if self.counts(index, is_free) && self.accounting.event(index, is_free, self.now) {
+                self.tell(index, is_free, observer);
+            }
         }
-        Ok(())
     }
 
     fn in_window(&self) -> bool {
@@ -257,7 +240,15 @@ impl Builder {
         if self.now < 0 {
             return Ok(());
         }
-        if index.position() < self.accounting.infos().len() && !self.counts(index, is_free) {
+        let is_known = index.position() < self.accounting.infos().len();
+        if is_known
+            && self.takes_bulk(observer)
+            && let Some(event) = Event::new(index, is_free)
+        {
+            self.accounting.bulk(&[event], self.now);
+            return Ok(());
+        }
+        if is_known && !self.counts(index, is_free) {
             return Ok(());
         }
         if !self.accounting.event(index, is_free, self.now) {
@@ -398,7 +389,10 @@ impl Builder {
             Record::Trace { ip, parent } => {
                 self.tables.push_trace(Node { ip, parent });
             }
-            Record::AllocationInfo { size, trace } => self.accounting.push_info(size, trace),
+            Record::AllocationInfo { size, trace } => {
+                self.accounting
+                    .push_info(size, trace, self.tables.nodes().len());
+            }
             Record::Suppression(line) => self.suppression(place, line, diagnostics),
             Record::Attached => self.attach(),
             _ => {}
@@ -503,7 +497,8 @@ impl Builder {
     fn raw_info(&mut self, size: u64, trace: TraceIndex) -> AllocationInfoIndex {
         let index = AllocationInfoIndex::from_file(self.accounting.infos().len() as u32);
         self.raw.infos.insert((size, trace), index);
-        self.accounting.push_info(size, trace);
+        self.accounting
+            .push_info(size, trace, self.tables.nodes().len());
         index
     }
 

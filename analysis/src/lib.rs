@@ -39,6 +39,7 @@ pub mod source;
 pub mod std_sort;
 pub mod suppression;
 pub mod tables;
+mod tally;
 pub mod template;
 pub mod tree;
 pub mod warnings;

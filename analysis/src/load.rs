@@ -1,6 +1,6 @@
 //! Reading a whole trace into a profile, in one pass.
 
-use std::io::Read;
+use std::io::BufRead;
 
 use htrace_trace_format::fields::FieldError;
 use htrace_trace_format::{EventBatch, Place, ProblemSink, RecordReader};
@@ -43,7 +43,7 @@ impl<D: Diagnostics> ProblemSink for FieldProblems<'_, D> {
 
 /// Reads the decompressed trace `source`. Never fails: what could be read is in the profile, and
 /// what went wrong stands beside it.
-pub fn load(source: impl Read, rules: Rules, observer: &mut impl Observer) -> Loaded {
+pub fn load(source: impl BufRead, rules: Rules, observer: &mut impl Observer) -> Loaded {
     let mut reader = RecordReader::new(source);
     let mut builder = Builder::new(rules, Pass::Only);
     let mut problems = ProblemLog::default();
@@ -57,7 +57,7 @@ pub fn load(source: impl Read, rules: Rules, observer: &mut impl Observer) -> Lo
     }
 }
 
-fn read_all<R: Read>(
+fn read_all<R: BufRead>(
     reader: &mut RecordReader<R>,
     builder: &mut Builder,
     observer: &mut impl Observer,
@@ -65,8 +65,8 @@ fn read_all<R: Read>(
 ) -> Result<(), LoadError> {
     let mut batch = EventBatch::default();
     loop {
-        reader.take_events(&mut batch);
-        builder.events(&batch, observer, problems)?;
+        reader.take_events(builder.known_infos(), &mut batch);
+        builder.events(&batch, observer);
         let place = reader.next_place();
         let Some(record) = reader.next_record(&mut FieldProblems(problems))? else {
             return Ok(());

@@ -24,6 +24,12 @@ pub struct Snapshot<'a> {
 
 /// Told of each event after it was counted.
 pub trait Observer {
+    /// Whether anybody looks at single events; if not, they are counted in bulk.
+    #[inline]
+    fn looks(&self) -> bool {
+        true
+    }
+
     /// An allocation.
     #[inline]
     fn allocated(&mut self, index: AllocationInfoIndex, so_far: Snapshot<'_>) {
@@ -50,9 +56,19 @@ pub trait Observer {
 }
 
 /// Nobody looks.
-impl Observer for () {}
+impl Observer for () {
+    #[inline]
+    fn looks(&self) -> bool {
+        false
+    }
+}
 
 impl<A: Observer, B: Observer> Observer for (A, B) {
+    #[inline]
+    fn looks(&self) -> bool {
+        self.0.looks() || self.1.looks()
+    }
+
     #[inline]
     fn allocated(&mut self, index: AllocationInfoIndex, so_far: Snapshot<'_>) {
         self.0.allocated(index, so_far);
@@ -79,6 +95,11 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
 }
 
 impl<O: Observer> Observer for Option<O> {
+    #[inline]
+    fn looks(&self) -> bool {
+        self.as_ref().is_some_and(O::looks)
+    }
+
     #[inline]
     fn allocated(&mut self, index: AllocationInfoIndex, so_far: Snapshot<'_>) {
         if let Some(observer) = self {

@@ -3,7 +3,7 @@
 //! Decompression runs on a thread of its own; so does the interpreting of a raw trace, which needs
 //! the modules' symbols.
 
-use std::io::{self, BufWriter, Chain, Cursor, PipeReader, Read};
+use std::io::{self, BufRead, BufReader, BufWriter, Chain, Cursor, PipeReader, Read};
 use std::path::Path;
 use std::thread;
 
@@ -24,7 +24,7 @@ pub enum Source {
     /// As it is in the file.
     Interpreted(Decompressed),
     /// Interpreted on the way.
-    Raw(PipeReader),
+    Raw(BufReader<PipeReader>),
 }
 
 /// Opens `path`.
@@ -68,7 +68,7 @@ fn interpreted(raw: Decompressed, files: &dyn Files) -> io::Result<Source> {
             // Whatever goes wrong, the text lacks its end, and its reader says so.
             let _ = interpret(raw, BufWriter::new(writer), resolver.as_mut());
         })?;
-    Ok(Source::Raw(reader))
+    Ok(Source::Raw(BufReader::new(reader)))
 }
 
 impl Read for Source {
@@ -76,6 +76,22 @@ impl Read for Source {
         match self {
             Self::Interpreted(text) => text.read(buffer),
             Self::Raw(text) => text.read(buffer),
+        }
+    }
+}
+
+impl BufRead for Source {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        match self {
+            Self::Interpreted(text) => text.fill_buf(),
+            Self::Raw(text) => text.fill_buf(),
+        }
+    }
+
+    fn consume(&mut self, count: usize) {
+        match self {
+            Self::Interpreted(text) => text.consume(count),
+            Self::Raw(text) => text.consume(count),
         }
     }
 }

@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
-use std::io::{self, Cursor, Read, Write};
+use std::io::{self, BufReader, Cursor, Read, Write};
 use std::path::Path;
 
 use htrace_analysis::builder::Rules;
@@ -45,10 +45,10 @@ impl Files for OneFile<'_> {
 pub fn reader(data: &[u8]) {
     for last_line in [LastLine::Drop, LastLine::Parse] {
         let Ok(source) = decoder(data) else { return };
-        let mut reader = RecordReader::with_last_line(source.take(1 << 24), last_line);
+        let mut reader = RecordReader::with_last_line(BufReader::new(source.take(1 << 24)), last_line);
         let mut batch = EventBatch::default();
         loop {
-            reader.take_events(&mut batch);
+            reader.take_events(1 << 20, &mut batch);
             match reader.next_record(&mut ()) {
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => break,

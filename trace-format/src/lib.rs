@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod compression;
+pub mod events;
 pub mod fields;
 pub mod hex;
 pub mod index;
@@ -23,8 +24,9 @@ pub mod reader;
 pub mod record;
 pub mod writer;
 
+pub use events::{Event, EventBatch};
 pub use index::{AllocationInfoIndex, IpIndex, StringIndex, TraceIndex};
 pub use note::{Note, TargetExit};
-pub use reader::{Event, EventBatch, Place, ProblemSink, ReadError, RecordReader};
+pub use reader::{Place, ProblemSink, ReadError, RecordReader};
 pub use record::{Frame, Record};
 pub use writer::TraceWriter;

@@ -4,15 +4,15 @@
 //! because that decides how strings and events are written, and of the place (line and byte) for
 //! messages. It does not keep tables and does not judge what records refer to.
 //!
-//! Memory: one buffer that holds the longest line so far, at most [`MAX_LINE_BYTES`].
+//! Lines are read where they lie in the source's buffer; only one that lies across two buffers is
+//! copied. Memory: the longest such line so far, at most [`MAX_LINE_BYTES`].
 
-use std::io::{self, Read};
+use std::io::{self, BufRead};
 
 use memchr::memchr;
 
+use crate::events::EventBatch;
 use crate::fields::FieldError;
-use crate::hex;
-use crate::index::AllocationInfoIndex;
 use crate::record::{Parser, Record};
 
 /// Longest line that is read. heaptrack itself writes lines of a few kilobytes; the longest
@@ -24,8 +24,6 @@ pub const NEWEST_FILE_VERSION: u32 = 3;
 
 /// The heaptrack version (1.2.0) whose files carry version 1 although they do not say so.
 const HEAPTRACK_1_2: u32 = 0x1_02_00;
-
-const INITIAL_BUFFER_BYTES: usize = 256 << 10;
 
 /// Where in the (decompressed) file something is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,57 +93,14 @@ pub enum LastLine {
     Parse,
 }
 
-/// An allocation or deallocation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// What was allocated or freed.
-    pub info: AllocationInfoIndex,
-    /// A deallocation.
-    pub is_free: bool,
-    /// Length of the line with its line feed.
-    bytes: u8,
-}
-
-/// Consecutive events, see [`RecordReader::take_events`].
-#[derive(Clone, Debug, Default)]
-pub struct EventBatch {
-    events: Vec<Event>,
-    before: Place,
-    first_byte: u64,
-}
-
-impl EventBatch {
-    /// Events of a full batch: few enough to stay in the processor's first cache.
-    const MOST: usize = 1024;
-
-    /// The events.
-    #[must_use]
-    pub fn events(&self) -> &[Event] {
-        &self.events
-    }
-
-    /// The place of the event at `position`.
-    #[must_use]
-    pub fn place(&self, position: usize) -> Place {
-        let bytes: u64 = self
-            .events
-            .iter()
-            .take(position)
-            .map(|event| u64::from(event.bytes))
-            .sum();
-        Place {
-            line: self.before.line + 1 + position as u64,
-            byte: self.first_byte + bytes,
-        }
-    }
-}
-
 /// Reads records from `R`, which delivers decompressed bytes.
 pub struct RecordReader<R> {
     source: R,
-    buffer: Vec<u8>,
+    /// How much of the source's buffer has been read, and how much there is.
     start: usize,
     end: usize,
+    /// A line that lies across buffers.
+    carried: Vec<u8>,
     ended: Option<Ended>,
     place: Place,
     next_byte: u64,
@@ -171,13 +126,16 @@ impl<R> std::fmt::Debug for RecordReader<R> {
     }
 }
 
-/// A line's range in the buffer.
-struct LineRange {
-    start: usize,
-    end: usize,
+/// Where a line lies.
+#[derive(Clone, Copy)]
+enum Line {
+    /// In the source's buffer.
+    Buffered { start: usize, end: usize },
+    /// In [`RecordReader::carried`].
+    Carried,
 }
 
-impl<R: Read> RecordReader<R> {
+impl<R: BufRead> RecordReader<R> {
     /// A reader that leaves out a last line without line feed.
     pub fn new(source: R) -> Self {
         Self::with_last_line(source, LastLine::Drop)
@@ -187,9 +145,9 @@ impl<R: Read> RecordReader<R> {
     pub fn with_last_line(source: R, last_line: LastLine) -> Self {
         Self {
             source,
-            buffer: vec![0; INITIAL_BUFFER_BYTES],
             start: 0,
             end: 0,
+            carried: Vec::new(),
             ended: None,
             place: Place::default(),
             next_byte: 0,
@@ -228,47 +186,26 @@ impl<R: Read> RecordReader<R> {
         self.source
     }
 
-    /// Takes the well-formed `+` and `-` records that come next and lie whole in the buffer. This
-    /// is the fast way through the bulk of a file; what it leaves out, [`RecordReader::next_record`]
-    /// delivers, also further events.
+    /// Takes the well-formed `+` and `-` records that come next, lie whole in the source's buffer
+    /// and name one of the first `known` allocation infos. This is the fast way through the bulk
+    /// of a file; what it leaves out, [`RecordReader::next_record`] delivers, also further events.
     #[inline]
-    pub fn take_events(&mut self, batch: &mut EventBatch) {
-        batch.events.clear();
-        batch.before = self.place;
-        batch.first_byte = self.next_byte;
-        if self.file_version == 0 {
+    pub fn take_events(&mut self, known: usize, batch: &mut EventBatch) {
+        batch.clear();
+        if self.file_version == 0 || self.start == self.end {
             return;
         }
-        let Some(window) = self.buffer.get(self.start..self.end) else {
+        // The buffer is there already, so this neither waits nor fails.
+        let Ok(buffer) = self.source.fill_buf() else {
             return;
         };
-        let mut used = 0;
-        while let Some(&[letter, b' ', d0, d1, d2, d3, d4, d5, d6, d7]) =
-            window.get(used..).and_then(|rest| rest.first_chunk())
-            && (letter == b'+' || letter == b'-')
-            && let Some((index, digits)) = hex::line_of_digits([d0, d1, d2, d3, d4, d5, d6, d7])
-            && batch.events.len() < EventBatch::MOST
-        {
-            let info = AllocationInfoIndex::from_file(index);
-            let bytes = digits as u8 + 3;
-            batch.events.push(Event {
-                info,
-                is_free: letter == b'-',
-                bytes,
-            });
-            used += usize::from(bytes);
-        }
-        self.advance(batch.events.len() as u64, used, batch);
-    }
-
-    fn advance(&mut self, lines: u64, bytes: usize, batch: &EventBatch) {
-        if let Some(last) = batch.events.last() {
-            self.start += bytes;
-            self.next_byte += bytes as u64;
-            let byte = self.next_byte - u64::from(last.bytes);
+        let taken = batch.take(buffer.get(self.start..).unwrap_or_default(), known);
+        if taken.bytes > 0 {
+            self.start += taken.bytes;
+            self.next_byte += taken.bytes as u64;
             self.place = Place {
-                line: self.place.line + lines,
-                byte,
+                line: self.place.line + taken.lines as u64,
+                byte: self.next_byte - taken.last_line_bytes as u64,
             };
         }
     }
@@ -282,14 +219,14 @@ impl<R: Read> RecordReader<R> {
         &mut self,
         problems: &mut impl ProblemSink,
     ) -> Result<Option<Record<'_>>, ReadError> {
-        let Some(range) = self.next_line()? else {
+        let Some(line) = self.next_line()? else {
             return Ok(None);
         };
-        if self.buffer.get(range.start) == Some(&b'v') {
-            self.adopt_version(&range)?;
+        if text_of(line, &mut self.source, &self.carried).first() == Some(&b'v') {
+            self.adopt_version(line)?;
         }
         let place = self.place;
-        let line = &self.buffer[range.start..range.end];
+        let line = text_of(line, &mut self.source, &self.carried);
         let letter = line.first().copied().unwrap_or_default();
         let mut on_error = |error| problems.field(place, letter, error);
         let record = self.parser.parse(line, self.file_version, &mut on_error);
@@ -303,7 +240,6 @@ impl<R: Read> RecordReader<R> {
             byte: self.next_byte,
         };
         self.next_byte += line_length as u64 + 1;
-        self.start += line_length + 1;
     }
 
     /// The next line as it is, for files with other records than [`Record`] knows. The file
@@ -312,18 +248,22 @@ impl<R: Read> RecordReader<R> {
     /// # Errors
     /// As [`RecordReader::next_record`].
     pub fn next_text_line(&mut self) -> Result<Option<(Place, &[u8])>, ReadError> {
-        let Some(range) = self.next_line()? else {
+        let Some(line) = self.next_line()? else {
             return Ok(None);
         };
-        if self.buffer.get(range.start) == Some(&b'v') {
-            self.adopt_version(&range)?;
+        if text_of(line, &mut self.source, &self.carried).first() == Some(&b'v') {
+            self.adopt_version(line)?;
         }
-        Ok(Some((self.place, &self.buffer[range.start..range.end])))
+        let place = self.place;
+        Ok(Some((
+            place,
+            text_of(line, &mut self.source, &self.carried),
+        )))
     }
 
     /// Takes over the file version of a `v` line before it is delivered.
-    fn adopt_version(&mut self, range: &LineRange) -> Result<(), ReadError> {
-        let line = &self.buffer[range.start..range.end];
+    fn adopt_version(&mut self, line: Line) -> Result<(), ReadError> {
+        let line = text_of(line, &mut self.source, &self.carried);
         let Record::Version { heaptrack, file } = self.parser.parse(line, 0, &mut |_| {}) else {
             return Ok(());
         };
@@ -345,76 +285,90 @@ impl<R: Read> RecordReader<R> {
     }
 
     fn end_here(&mut self) {
-        self.start = self.end;
+        self.carried.clear();
         self.ended = Some(Ended::Cleanly);
+        // What lies in the buffer is not read any more.
+        self.start = self.end;
     }
 
-    fn next_line(&mut self) -> Result<Option<LineRange>, ReadError> {
-        let mut searched = self.start;
-        loop {
-            if let Some(length) = memchr(b'\n', &self.buffer[searched..self.end]) {
-                let range = LineRange {
-                    start: self.start,
-                    end: searched + length,
-                };
-                self.step_over(range.end - range.start);
-                return Ok(Some(range));
-            }
-            if self.ended.is_some() {
-                return self.finish();
-            }
-            let pending = self.end - self.start;
-            self.fill()?;
-            searched = self.start + pending;
-        }
-    }
-
-    /// Reads more bytes behind those that are pending; makes room first.
-    fn fill(&mut self) -> Result<(), ReadError> {
-        self.buffer.copy_within(self.start..self.end, 0);
-        self.end -= self.start;
-        self.start = 0;
-        if self.end == self.buffer.len() {
-            self.grow()?;
-        }
-        match self.source.read(&mut self.buffer[self.end..]) {
-            Ok(0) => self.ended = Some(Ended::Cleanly),
-            Ok(count) => self.end += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => self.ended = Some(Ended::Failed(error)),
-        }
-        Ok(())
-    }
-
-    fn grow(&mut self) -> Result<(), ReadError> {
-        if self.buffer.len() >= MAX_LINE_BYTES {
-            let place = Place {
-                line: self.place.line + 1,
-                byte: self.next_byte,
+    fn next_line(&mut self) -> Result<Option<Line>, ReadError> {
+        self.carried.clear();
+        while self.ended.is_none() {
+            let rest = match self.source.fill_buf() {
+                Ok(buffer) => {
+                    self.end = buffer.len();
+                    buffer.get(self.start..).unwrap_or_default()
+                }
+                Err(error) => {
+                    self.source_failed(error);
+                    continue;
+                }
             };
-            self.end_here();
-            return Err(ReadError::LineTooLong { place });
+            if let Some(length) = memchr(b'\n', rest) {
+                let line = if self.carried.is_empty() {
+                    Line::Buffered {
+                        start: self.start,
+                        end: self.start + length,
+                    }
+                } else {
+                    self.carried.extend_from_slice(&rest[..length]);
+                    Line::Carried
+                };
+                return self.complete(line, length).map(Some);
+            }
+            self.carried.extend_from_slice(rest);
+            self.next_buffer()?;
         }
-        self.buffer.resize(self.buffer.len() * 2, 0);
-        Ok(())
+        self.finish()
+    }
+
+    /// Steps over a line whose line feed is `length` bytes further on in the source's buffer.
+    #[inline]
+    fn complete(&mut self, line: Line, length: usize) -> Result<Line, ReadError> {
+        let whole = match line {
+            Line::Buffered { .. } => length,
+            Line::Carried => self.carried.len(),
+        };
+        self.check_length(whole)?;
+        self.step_over(whole);
+        self.start += length + 1;
+        Ok(line)
+    }
+
+    fn check_length(&mut self, length: usize) -> Result<(), ReadError> {
+        if length < MAX_LINE_BYTES {
+            return Ok(());
+        }
+        let place = self.next_place();
+        self.end_here();
+        Err(ReadError::LineTooLong { place })
+    }
+
+    /// Everything in the source's buffer was read: lets go of it.
+    fn next_buffer(&mut self) -> Result<(), ReadError> {
+        if self.end == 0 {
+            self.ended = Some(Ended::Cleanly);
+        }
+        self.source.consume(self.end);
+        (self.start, self.end) = (0, 0);
+        self.check_length(self.carried.len())
+    }
+
+    fn source_failed(&mut self, error: io::Error) {
+        (self.start, self.end) = (0, 0);
+        if error.kind() != io::ErrorKind::Interrupted {
+            self.ended = Some(Ended::Failed(error));
+        }
     }
 
     /// The source has ended: deals with a line without line feed, then hands out the error if
     /// there was one.
-    fn finish(&mut self) -> Result<Option<LineRange>, ReadError> {
-        if self.start < self.end {
+    fn finish(&mut self) -> Result<Option<Line>, ReadError> {
+        if !self.carried.is_empty() {
             self.last_line_cut = true;
-            let range = LineRange {
-                start: self.start,
-                end: self.end,
-            };
-            self.start = self.end;
             if self.last_line == LastLine::Parse {
-                self.place = Place {
-                    line: self.place.line + 1,
-                    byte: self.next_byte,
-                };
-                return Ok(Some(range));
+                self.place = self.next_place();
+                return Ok(Some(Line::Carried));
             }
         }
         match self.ended.replace(Ended::Cleanly) {
@@ -424,5 +378,18 @@ impl<R: Read> RecordReader<R> {
             }),
             _ => Ok(None),
         }
+    }
+}
+
+/// The text of a line that was just read. A source hands out the same buffer until it is consumed.
+#[inline]
+fn text_of<'a>(line: Line, source: &'a mut impl BufRead, carried: &'a [u8]) -> &'a [u8] {
+    match line {
+        Line::Buffered { start, end } => source
+            .fill_buf()
+            .ok()
+            .and_then(|buffer| buffer.get(start..end))
+            .unwrap_or_default(),
+        Line::Carried => carried,
     }
 }

@@ -479,7 +479,7 @@ fn no_text_injects_a_record() {
 
 #[test]
 fn a_line_without_end_is_refused_before_memory_runs_out() {
-    let endless = std::io::repeat(b'x');
+    let endless = std::io::BufReader::new(std::io::repeat(b'x'));
     let mut reader = RecordReader::new(endless);
     let error = reader.next_record(&mut ()).unwrap_err();
     assert!(matches!(error, ReadError::LineTooLong { .. }));

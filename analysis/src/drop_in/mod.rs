@@ -170,7 +170,7 @@ impl<O: Write, E: Write> Program<'_, O, E> {
             filter::keep_function(&mut profile, text, Reach::BeforeStop);
         }
         let order = self.report(&profile, &used)?;
-        self.write_histogram(&profile, &histogram)?;
+        self.write_histogram(&profile, histogram.as_ref())?;
         self.write_flamegraph(&profile, &order)
     }
 
@@ -233,11 +233,11 @@ impl<O: Write, E: Write> Program<'_, O, E> {
         Ok(())
     }
 
-    fn read(&mut self, massif: Option<Massif>) -> Result<(Profile, Histogram), Halt> {
+    fn read(&mut self, massif: Option<Massif>) -> Result<(Profile, Option<Histogram>), Halt> {
         let arguments = self.arguments;
         let mut observers = passes::Observers {
             massif,
-            histogram: Histogram::default(),
+            histogram: arguments.histogram.as_ref().map(|_| Histogram::default()),
         };
         let profile = self.read_file(&arguments.file, &mut observers)?;
         if let Some(massif) = observers.massif {
@@ -301,7 +301,7 @@ impl<O: Write, E: Write> Program<'_, O, E> {
         };
         let mut nobody = passes::Observers {
             massif: None,
-            histogram: Histogram::default(),
+            histogram: None,
         };
         let base = self.read_file(base, &mut nobody)?;
         if let Err(error) = diff::subtract(profile, &base, Style::Heaptrack) {
@@ -330,8 +330,12 @@ impl<O: Write, E: Write> Program<'_, O, E> {
         )?)
     }
 
-    fn write_histogram(&mut self, profile: &Profile, histogram: &Histogram) -> io::Result<()> {
-        let Some(path) = &self.arguments.histogram else {
+    fn write_histogram(
+        &mut self,
+        profile: &Profile,
+        histogram: Option<&Histogram>,
+    ) -> io::Result<()> {
+        let (Some(path), Some(histogram)) = (&self.arguments.histogram, histogram) else {
             return Ok(());
         };
         match self.files.create(path) {

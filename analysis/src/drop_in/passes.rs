@@ -3,7 +3,7 @@
 //! For a well-formed file both passes come to the same result, so the second one is left out. A
 //! malformed file really is read again: its messages come twice, and its figures may differ.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Write};
 
 use htrace_trace_format::fields::FieldError;
 use htrace_trace_format::reader::LastLine;
@@ -19,21 +19,18 @@ use crate::profile::Profile;
 /// Massif snapshots are written in the first pass, sizes are counted in the last.
 pub(super) struct Observers<M> {
     pub(super) massif: Option<M>,
-    pub(super) histogram: Histogram,
+    pub(super) histogram: Option<Histogram>,
 }
 
 /// Reads a file that `open` opens, once for each pass.
-pub(super) fn load_twice<R: Read, M: Observer, W: Write>(
+pub(super) fn load_twice<R: BufRead, M: Observer, W: Write>(
     open: impl Fn() -> io::Result<R>,
     rules: Rules,
     observers: &mut Observers<M>,
     messages: &mut Messages<W>,
 ) -> Result<Profile, LoadError> {
     let mut builder = Builder::new(rules, Pass::First);
-    let mut both = (
-        observers.massif.take(),
-        std::mem::take(&mut observers.histogram),
-    );
+    let mut both = (observers.massif.take(), observers.histogram.take());
     let said_before = messages.count();
     one_pass(&open, &mut builder, i64::MAX, &mut both, messages)?;
     let runtime = builder.now().wrapping_add(1);
@@ -41,7 +38,9 @@ pub(super) fn load_twice<R: Read, M: Observer, W: Write>(
     (observers.massif, observers.histogram) = both;
     if builder.is_irregular() || messages.count() != said_before {
         builder.start_second_pass();
-        observers.histogram.clear();
+        if let Some(histogram) = &mut observers.histogram {
+            histogram.clear();
+        }
         one_pass(
             &open,
             &mut builder,
@@ -54,7 +53,7 @@ pub(super) fn load_twice<R: Read, M: Observer, W: Write>(
 }
 
 /// Reads until the time stamps reach `until`.
-fn one_pass<R: Read, W: Write>(
+fn one_pass<R: BufRead, W: Write>(
     open: impl Fn() -> io::Result<R>,
     builder: &mut Builder,
     until: i64,
@@ -69,8 +68,8 @@ fn one_pass<R: Read, W: Write>(
     let second = builder.is_second_pass();
     let mut batch = EventBatch::default();
     while builder.now() < until {
-        reader.take_events(&mut batch);
-        builder.events(&batch, observer, messages)?;
+        reader.take_events(builder.known_infos(), &mut batch);
+        builder.events(&batch, observer);
         let place = reader.next_place();
         let mut fields = Fields { messages, second };
         let Some(record) = reader.next_record(&mut fields)? else {

@@ -3,7 +3,7 @@
 //! A fixed number of blocks goes around between the two sides; memory is bounded and nothing is
 //! allocated after the start.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
@@ -63,7 +63,6 @@ impl PipelineReader {
 /// Fills blocks until the source ends or nobody reads any more.
 fn fill_blocks(mut source: impl Read, empty: &Receiver<Vec<u8>>, filled: &SyncSender<Filled>) {
     while let Ok(mut block) = empty.recv() {
-        block.clear();
         let outcome = fill_block(&mut source, &mut block);
         let at_end = block.is_empty();
         if !at_end && filled.send(Ok(block)).is_err() {
@@ -82,6 +81,7 @@ fn fill_blocks(mut source: impl Read, empty: &Receiver<Vec<u8>>, filled: &SyncSe
 
 /// Reads until `block` is full or the source ends or fails; what was read stays in `block`.
 fn fill_block(source: &mut impl Read, block: &mut Vec<u8>) -> io::Result<()> {
+    // Whole blocks come back whole, so that this clears memory at the start only.
     block.resize(BLOCK_BYTES, 0);
     let mut length = 0;
     let outcome = loop {
@@ -100,23 +100,33 @@ fn fill_block(source: &mut impl Read, block: &mut Vec<u8>) -> io::Result<()> {
     outcome
 }
 
-impl Read for PipelineReader {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+impl BufRead for PipelineReader {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.position == self.block.len() {
             match self.filled.recv() {
                 Ok(block) => {
                     let used = std::mem::replace(&mut self.block, block?);
                     // The thread may have ended already.
                     let _ = self.empty.try_send(used);
-                    self.position = 0;
                 }
-                Err(_) => return Ok(0),
+                Err(_) => self.block.clear(),
             }
+            self.position = 0;
         }
-        let rest = &self.block[self.position..];
-        let count = rest.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&rest[..count]);
-        self.position += count;
+        Ok(&self.block[self.position..])
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.position = (self.position + count).min(self.block.len());
+    }
+}
+
+impl Read for PipelineReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let available = self.fill_buf()?;
+        let count = available.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&available[..count]);
+        self.consume(count);
         Ok(count)
     }
 }

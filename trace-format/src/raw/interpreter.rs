@@ -1,6 +1,6 @@
 //! Interprets a raw trace, line by line.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Write};
 
 use rustc_hash::FxHashMap;
 
@@ -51,7 +51,7 @@ pub enum InterpretError {
 /// # Errors
 /// See [`InterpretError`]. An input that ends early is no error, see [`Interpreted::cut_short`].
 pub fn interpret(
-    source: impl Read,
+    source: impl BufRead,
     sink: impl Write,
     resolver: &mut dyn Resolver,
 ) -> Result<Interpreted, InterpretError> {
@@ -88,7 +88,7 @@ pub fn interpret(
 }
 
 /// The next usable record as an owned one; `None` at the end.
-fn next<R: Read>(
+fn next<R: BufRead>(
     reader: &mut RecordReader<R>,
     result: &mut Interpreted,
 ) -> Result<Option<OwnedRecord>, InterpretError> {

@@ -14,7 +14,9 @@ use htrace_analysis::cost::CostKind;
 use htrace_analysis::drop_in::{self, Version};
 use htrace_analysis::files::Files;
 use htrace_analysis::flamegraph::{FlamegraphOptions, write_svg};
-use htrace_analysis::request::{self, Request};
+use htrace_analysis::request::{self, Format, Request, View};
+use htrace_analysis::tree::Direction;
+use htrace_analysis::window::Window;
 use htrace_analysis::{load, suppression};
 use htrace_trace_format::compression::decoder;
 use htrace_trace_format::raw::interpret;
@@ -88,6 +90,20 @@ pub fn renderers(data: &[u8]) {
             reverse: false,
         };
         let _ = write_svg(&profile, Some(&profile), options, &mut io::sink());
+    }
+    for format in [Format::Text, Format::Json] {
+        let mut request = Request::new("input".into());
+        request.format = format;
+        request.window = Some(Window { from: 1, to: 100 });
+        request.leak_ages = true;
+        request.report.leaks = true;
+        request.filter_module = Some("lib".into());
+        request.views = vec![
+            View::Tree(Direction::TopDown),
+            View::Tree(Direction::BottomUp),
+            View::CallersAndCallees,
+        ];
+        let _ = request::run(&request, &OneFile(data), &mut io::sink(), &mut io::sink());
     }
     for merge in [true, false] {
         let mut request = Request::new("input".into());

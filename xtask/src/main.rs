@@ -8,6 +8,7 @@
 
 mod arrows;
 mod bench;
+mod bench_report;
 mod bless;
 mod build;
 mod command;
@@ -68,6 +69,8 @@ enum Task {
     CheckArrows,
     /// Measure what tracing costs: htrace-bpf beside heaptrack and bpftrace.
     Bench(bench::Options),
+    /// Measure how fast a trace is reported on: htrace-bpf beside heaptrack_print.
+    BenchReport(bench_report::Options),
     /// Write the golden files of the tests anew; look at the difference before committing it.
     Bless,
     /// Pack a stripped release binary to target/dist.
@@ -105,6 +108,7 @@ fn perform(task: Task) -> anyhow::Result<ExitCode> {
         Task::Ci => return test::test(&workspace, test::Skips::AreFailures),
         Task::CheckArrows => arrows::check(&workspace)?,
         Task::Bench(options) => bench::bench(&workspace, &options)?,
+        Task::BenchReport(options) => bench_report::bench_report(&workspace, &options)?,
         Task::Bless => bless::bless(&workspace)?,
         Task::Dist => dist::dist(&workspace)?,
         Task::UnwindCheck { program } => unwind_check::unwind_check(&workspace, &program)?,

@@ -33,7 +33,10 @@ const TEST_PACKAGES: &[&str] = &[
     "perl",        // a real program whose stacks are compared
     "python3",     // a real program to record
     "sqlite3",     // a real program to record
+    "time",        // the benchmark measures memory with it
     "util-linux",  // setpriv, unshare
+    "valgrind",    // ms_print renders what we export for it
+    "zstd",        // the benchmark generates and reads traces with it
 ];
 
 /// What compiles the BPF programs.

@@ -178,7 +178,7 @@ impl Accounting {
         if self.tally.is_full() {
             self.settle();
         }
-        self.tally.add(events, &mut self.running, now);
+        self.tally.add(&self.infos, events, &mut self.running, now);
     }
 
     #[cfg(test)]

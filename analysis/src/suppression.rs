@@ -4,7 +4,7 @@
 //! anywhere in a name; `^` at the start and `$` tie it down, `*` stands for anything. There is no
 //! backtracking.
 
-use memchr::memmem;
+use memchr::memmem::{self, Finder};
 
 use crate::profile::Profile;
 use htrace_trace_format::{Frame, StringIndex};
@@ -159,10 +159,14 @@ pub fn apply(profile: &mut Profile, patterns: &[Vec<u8>]) -> Vec<Suppressed> {
 /// The first pattern that matches any name on the way from each node to the root.
 fn positions_of_nodes(profile: &Profile, patterns: &[Vec<u8>]) -> Vec<Position> {
     let tables = &profile.tables;
+    let patterns: Vec<_> = patterns
+        .iter()
+        .map(|pattern| (pattern.as_slice(), Finder::new(first_literal(pattern))))
+        .collect();
     let of_string: Vec<Position> = tables
         .strings
         .iter()
-        .map(|(_, text)| first_match(patterns, text))
+        .map(|(_, text)| first_match(&patterns, text))
         .collect();
     let string = |index: StringIndex| -> Position {
         index
@@ -191,9 +195,22 @@ fn positions_of_nodes(profile: &Profile, patterns: &[Vec<u8>]) -> Vec<Position> 
     of_node
 }
 
-fn first_match(patterns: &[Vec<u8>], text: &[u8]) -> Position {
-    let position = patterns.iter().position(|pattern| matches(pattern, text))?;
-    u32::try_from(position).ok()
+fn first_match(patterns: &[(&[u8], Finder<'_>)], text: &[u8]) -> Position {
+    let position = patterns
+        .iter()
+        .position(|(pattern, literal)| literal.find(text).is_some() && matches(pattern, text));
+    position.and_then(|position| u32::try_from(position).ok())
+}
+
+/// The first text that every match of `pattern` contains; nearly no name contains it, and looking
+/// for it prepared is quick.
+fn first_literal(pattern: &[u8]) -> &[u8] {
+    let start = pattern
+        .iter()
+        .position(|byte| !matches!(byte, b'^' | b'*' | b'$'));
+    let rest = &pattern[start.unwrap_or(pattern.len())..];
+    let end = rest.iter().position(|byte| matches!(byte, b'*' | b'$'));
+    &rest[..end.unwrap_or(rest.len())]
 }
 
 #[cfg(test)]

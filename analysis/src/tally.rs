@@ -8,7 +8,7 @@
 //!
 //! Sums by backtrace are made by [`Tally::settle`], which the owner calls before anybody looks.
 
-use htrace_trace_format::Event;
+use htrace_trace_format::{AllocationInfoIndex, Event};
 
 use crate::accounting::{Entry, Info};
 use crate::cost::Costs;
@@ -31,17 +31,19 @@ impl Default for Limits {
     }
 }
 
-/// What counts at one info.
+/// What counts at one info. Small, because most of the time goes into fetching these.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    size: i64,
+    /// Bytes, or [`Counts::LARGE`].
+    size: u32,
     /// Allocations; frees; frees of temporary blocks.
     events: [u32; 3],
-    /// Live blocks at the peak, if that lies within the events since the last settling.
-    at_peak: i32,
 }
 
 impl Counts {
+    /// Stands for every size that has no place in a `u32`.
+    const LARGE: u32 = u32::MAX;
+
     /// Allocations minus frees since the last settling.
     #[inline]
     fn live(&self) -> i32 {
@@ -50,11 +52,6 @@ impl Counts {
             .wrapping_sub(frees)
             .wrapping_sub(temporary)
             .cast_signed()
-    }
-
-    #[inline]
-    fn bytes(&self, blocks: i32) -> i64 {
-        self.size.wrapping_mul(i64::from(blocks))
     }
 }
 
@@ -74,11 +71,12 @@ pub(crate) struct Running {
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     counts: Vec<Counts>,
+    /// Live blocks of each info at the peak, if that lies within the events since the last
+    /// settling; infos behind the end had none.
+    at_peak: Vec<i32>,
     log: Vec<Event>,
     /// How many events of the log led to its highest maximum.
     log_peak: Option<usize>,
-    /// The peak lies within the events since the last settling.
-    has_peak: bool,
     unsettled: u64,
     limits: Limits,
 }
@@ -87,7 +85,7 @@ impl Tally {
     /// Appends an info of `size` bytes.
     pub(crate) fn push_info(&mut self, size: u64) {
         self.counts.push(Counts {
-            size: size.cast_signed(),
+            size: u32::try_from(size).unwrap_or(Counts::LARGE),
             ..Counts::default()
         });
     }
@@ -106,18 +104,25 @@ impl Tally {
 
     /// Bytes of memory in use.
     pub(crate) fn memory(&self) -> usize {
-        self.counts.len() * size_of::<Counts>() + self.log.capacity() * size_of::<Event>()
+        self.counts.len() * (size_of::<Counts>() + size_of::<i32>())
+            + self.log.capacity() * size_of::<Event>()
     }
 
     /// Counts `events`, which name known infos only, at time `now`.
-    pub(crate) fn add(&mut self, events: &[Event], running: &mut Running, now: i64) {
+    pub(crate) fn add(
+        &mut self,
+        infos: &[Info],
+        events: &[Event],
+        running: &mut Running,
+        now: i64,
+    ) {
         if self.log.len() + events.len() > self.limits.log.max(self.counts.len()) {
             self.close_log();
         }
         let logged = self.log.len();
         self.log.extend_from_slice(events);
         self.unsettled += events.len() as u64;
-        if let Some(peak) = count(&mut self.counts, events, running) {
+        if let Some(peak) = count(&mut self.counts, infos, events, running) {
             self.log_peak = Some(logged + peak);
             running.peak_time = now;
         }
@@ -126,14 +131,12 @@ impl Tally {
     /// Finds out what was live at the peak, if that lies within the log, and empties the log.
     fn close_log(&mut self) {
         if let Some(peak) = self.log_peak.take() {
-            self.has_peak = true;
-            for counts in &mut self.counts {
-                counts.at_peak = counts.live();
-            }
+            self.at_peak.clear();
+            self.at_peak.extend(self.counts.iter().map(Counts::live));
             for event in self.log.get(peak..).unwrap_or_default() {
-                if let Some(counts) = self.counts.get_mut(event.info().position()) {
+                if let Some(at_peak) = self.at_peak.get_mut(event.info().position()) {
                     let change = if event.is_free() { 1 } else { -1 };
-                    counts.at_peak = counts.at_peak.wrapping_add(change);
+                    *at_peak = at_peak.wrapping_add(change);
                 }
             }
         }
@@ -145,33 +148,37 @@ impl Tally {
     pub(crate) fn settle(&mut self, infos: &[Info], entries: &mut [Entry]) {
         self.close_log();
         self.unsettled = 0;
-        if std::mem::take(&mut self.has_peak) {
+        if !self.at_peak.is_empty() {
             for entry in entries.iter_mut() {
                 entry.costs.peak = entry.costs.leaked;
             }
         }
-        for (info, counts) in infos.iter().zip(&mut self.counts) {
+        let at_peak = self.at_peak.iter().copied().chain(std::iter::repeat(0));
+        for ((info, counts), at_peak) in infos.iter().zip(&mut self.counts).zip(at_peak) {
             let Some(entry) = entries.get_mut(info.entry as usize) else {
                 continue;
             };
+            let bytes = |blocks: i32| info.size.cast_signed().wrapping_mul(i64::from(blocks));
             let [allocations, _, temporary] = counts.events;
             entry.costs += Costs {
                 allocations: i64::from(allocations),
                 temporary: i64::from(temporary),
-                leaked: counts.bytes(counts.live()),
-                peak: counts.bytes(counts.at_peak),
+                leaked: bytes(counts.live()),
+                peak: bytes(at_peak),
             };
-            (counts.events, counts.at_peak) = ([0; 3], 0);
+            counts.events = [0; 3];
         }
+        self.at_peak.clear();
     }
 
     /// Forgets all counts.
     pub(crate) fn clear(&mut self) {
         for counts in &mut self.counts {
-            (counts.events, counts.at_peak) = ([0; 3], 0);
+            counts.events = [0; 3];
         }
+        self.at_peak.clear();
         self.log.clear();
-        (self.log_peak, self.has_peak, self.unsettled) = (None, false, 0);
+        (self.log_peak, self.unsettled) = (None, 0);
     }
 }
 
@@ -179,43 +186,56 @@ impl Tally {
 ///
 /// Free of branches that depend on the events: which of the two kinds comes next is as good as
 /// random, and waiting for one event's info must not keep the processor from the next.
-fn count(counts: &mut [Counts], events: &[Event], running: &mut Running) -> Option<usize> {
+fn count(
+    counts: &mut [Counts],
+    infos: &[Info],
+    events: &[Event],
+    running: &mut Running,
+) -> Option<usize> {
     let Running { total, last, .. } = running;
     let (mut live, mut most, mut peak) = (total.leaked, total.peak, 0);
-    let (mut before, mut frees, mut temporary) = (*last, 0, 0);
+    let mut before = *last;
+    // Frees in the lower half, those of temporary blocks in the upper one.
+    let mut frees = 0u64;
     for (number, event) in (1..).zip(events) {
         let index = event.info();
         let Some(counts) = counts.get_mut(index.position()) else {
             continue;
         };
-        let is_free = event.is_free();
         let identity = u64::from(index.get());
-        let kind = usize::from(is_free) + usize::from(is_free & (before == identity));
-        counts.events[kind] += 1;
-        frees += i64::from(is_free);
-        temporary += (kind >> 1) as i64;
-        before = if is_free { 0 } else { identity };
-        let change = if is_free {
-            counts.size.wrapping_neg()
-        } else {
-            counts.size
+        let free = u64::from(event.is_free());
+        let temporary = free & u64::from(before == identity);
+        counts.events[(free + temporary) as usize] += 1;
+        frees += free + (temporary << 32);
+        let size = match counts.size {
+            Counts::LARGE => large(infos, index),
+            size => i64::from(size),
         };
-        live = live.wrapping_add(change);
-        let higher = (live > most) & !is_free;
+        // All bits of a free, none of an allocation.
+        let mask = free.wrapping_neg();
+        before = identity & !mask;
+        live = live.wrapping_add((size ^ mask.cast_signed()).wrapping_sub(mask.cast_signed()));
+        let higher = (live > most) & (free == 0);
         most = if higher { live } else { most };
         peak = if higher { number } else { peak };
     }
     *last = before;
     total.leaked = live;
     total.peak = most;
-    total.temporary += temporary;
-    total.allocations += events.len() as i64 - frees;
+    total.temporary += (frees >> 32) as i64;
+    total.allocations += events.len() as i64 - (frees & u64::from(u32::MAX)) as i64;
     (peak > 0).then_some(peak)
+}
+
+#[cold]
+fn large(infos: &[Info], index: AllocationInfoIndex) -> i64 {
+    let info = infos.get(index.position());
+    info.map_or(0, |info| info.size.cast_signed())
 }
 
 #[cfg(test)]
 mod tests {
-    use htrace_trace_format::{AllocationInfoIndex, TraceIndex};
+    use htrace_trace_format::TraceIndex;
     use proptest::prelude::*;
 
     use super::*;

@@ -153,6 +153,8 @@ fn cycles_in_the_trace_tree_end() {
     });
     assert_eq!(outcome.status, Ok(0));
     assert_eq!(outcome.files.text("flame").unwrap(), "f;f 1\n");
+    let massif = outcome.files.text("massif").unwrap();
+    assert!(massif.lines().count() < 20, "{massif}");
 }
 
 #[test]

@@ -47,41 +47,38 @@ const fn repeated(byte: u8) -> u64 {
 #[inline]
 #[must_use]
 pub fn line_of_digits(bytes: [u8; 8]) -> Option<(u32, usize)> {
-    const HIGH: u64 = repeated(0x80);
+    /// Set in every digit, not in a line feed.
+    const IN_DIGITS: u8 = 0x20;
     let word = u64::from_le_bytes(bytes);
-    let no_line_feed = word ^ repeated(b'\n');
-    let line_feeds = no_line_feed.wrapping_sub(repeated(1)) & !no_line_feed & HIGH;
-    if line_feeds == 0 || word & 0xff == u64::from(b'\n') {
+    let end = (!word & repeated(IN_DIGITS)).trailing_zeros();
+    let digits = (end / 8) as usize;
+    let terminator = word.wrapping_shr(end & !7) as u8;
+    if terminator != b'\n' || digits == 0 {
         return None;
     }
-    let digits = line_feeds.trailing_zeros() / 8;
     // First digit lowest; after the shift the digits fill the word's upper end.
-    let text = word << (64 - 8 * digits);
-    let unused = (1u64 << (64 - 8 * digits)) - 1;
-    if !all_digits(text, unused) {
+    let shift = IN_DIGITS.trailing_zeros().wrapping_sub(end);
+    let text = word.wrapping_shl(shift);
+    let letters = (text >> 6) & repeated(1);
+    let low = text & repeated(0x0f);
+    let nibbles = low + letters * 9;
+    // Upper halves: 3 in digits up to 9, 6 in letters, nothing outside of the number.
+    let upper = repeated(0x30).wrapping_shl(shift) + letters * 0x30;
+    let wrong_upper = (text ^ low) ^ upper;
+    // Values: 10 or more in letters only, never 16.
+    let wrong_value = ((nibbles + repeated(6)) ^ (letters << 4)) | nibbles;
+    if wrong_upper | (wrong_value & repeated(0x10)) != 0 {
         return None;
     }
-    let nibbles = (text & repeated(0x0f)) + ((text >> 6) & repeated(1)) * 9;
-    let bytes = ((nibbles << 4) | (nibbles >> 8)) & 0x00ff_00ff_00ff_00ff;
-    let halves = ((bytes << 8) | (bytes >> 16)) & 0x0000_ffff_0000_ffff;
-    let value = (halves << 16) | (halves >> 32);
-    Some((value as u32, digits as usize))
+    Some((joined(nibbles), digits))
 }
 
-/// Whether every byte of `text` outside of `unused` is a lower-case digit.
+/// The number whose hexadecimal digits are the bytes of `nibbles`, the lowest byte first.
 #[inline]
-const fn all_digits(text: u64, unused: u64) -> bool {
-    const HIGH: u64 = repeated(0x80);
-    if text & HIGH != 0 {
-        return false;
-    }
-    // Bytes are below 0x80, so no sum carries into the next one.
-    let at_least_0 = text + repeated(0x80 - b'0');
-    let above_9 = text + repeated(0x80 - (b'9' + 1));
-    let at_least_a = text + repeated(0x80 - b'a');
-    let above_f = text + repeated(0x80 - (b'f' + 1));
-    let digit = (at_least_0 & !above_9) | (at_least_a & !above_f);
-    (digit | unused) & HIGH == HIGH
+const fn joined(nibbles: u64) -> u32 {
+    let bytes = (nibbles.wrapping_mul(0x1001) >> 8) & 0x00ff_00ff_00ff_00ff;
+    let halves = (bytes.wrapping_mul(0x0100_0001) >> 16) & 0x0000_ffff_0000_ffff;
+    (halves.wrapping_mul(1 + (1 << 48)) >> 32) as u32
 }
 
 #[cfg(test)]

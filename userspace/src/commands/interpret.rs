@@ -57,7 +57,7 @@ fn open(path: &Path) -> io::Result<Box<dyn io::Read + Send>> {
 }
 
 fn interpret_into(
-    source: impl io::Read,
+    source: impl io::BufRead,
     file: File,
     path: &Path,
     resolver: &mut ModuleResolver,

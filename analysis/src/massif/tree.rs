@@ -83,8 +83,11 @@ impl<'a> Tree<'a> {
     fn node(&self, group: Group, depth: usize, out: &mut impl Write) -> io::Result<Vec<Pending>> {
         let ip = self.tables.ip(group.ip);
         let is_stop = depth > 0 && self.tables.is_stop_ip(&ip);
-        // No backtrace is longer than the tree has nodes, unless it goes round in a cycle.
-        let deepest = DEEPEST.min(self.tables.nodes().len());
+        let deepest = match self.style {
+            Style::Heaptrack => DEEPEST,
+            // No backtrace is longer than the tree has nodes, unless it goes round in a cycle.
+            Style::Mended => DEEPEST.min(self.tables.nodes().len()),
+        };
         let groups = if is_stop || depth >= deepest {
             Vec::new()
         } else {

@@ -31,8 +31,17 @@ struct Report {
     total: CostFields,
     suppressed_bytes: i64,
     lost: BTreeMap<String, u64>,
+    stack_ends: BTreeMap<String, u64>,
+    stack_cuts: Vec<StackCut>,
     rankings: Vec<Ranking>,
     suppressions: Vec<SuppressionFields>,
+}
+
+#[derive(Serialize)]
+struct StackCut {
+    reason: String,
+    module: Option<String>,
+    allocations: u64,
 }
 
 #[derive(Serialize)]
@@ -118,11 +127,23 @@ pub fn write_json(
         total: profile.total.into(),
         suppressed_bytes: profile.suppressed,
         lost: profile.notes.lost.clone(),
+        stack_ends: profile.notes.stack_ends.clone(),
+        stack_cuts: stack_cuts(profile),
         rankings: rankings(profile, options),
         suppressions: suppressed.iter().map(suppression_fields).collect(),
     };
     serde_json::to_writer_pretty(&mut *out, &report)?;
     writeln!(out)
+}
+
+fn stack_cuts(profile: &Profile) -> Vec<StackCut> {
+    let cuts = profile.notes.stack_cuts.iter();
+    cuts.map(|((reason, module), &allocations)| StackCut {
+        reason: reason.clone(),
+        module: (!module.is_empty()).then(|| module.clone()),
+        allocations,
+    })
+    .collect()
 }
 
 fn suppression_fields(used: &Suppressed) -> SuppressionFields {

@@ -1,8 +1,12 @@
 //! The notes of htrace-bpf's own files, gathered while reading.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 
 use htrace_trace_format::{Note, TargetExit};
+
+/// The word of recorders for a stack that is whole.
+const WHOLE: &str = "complete";
 
 /// Distinct reasons that are kept; more than any recorder has, so that a hostile file cannot fill
 /// the memory.
@@ -21,6 +25,8 @@ pub struct Notes {
     pub lost: BTreeMap<String, u64>,
     /// Allocations by the reason for which their stacks end.
     pub stack_ends: BTreeMap<String, u64>,
+    /// Allocations whose stacks are cut, by reason and module in whose code they end.
+    pub stack_cuts: BTreeMap<(String, String), u64>,
     /// How the target ended.
     pub exit: Option<TargetExit>,
     /// The recording was finished in order.
@@ -36,9 +42,22 @@ impl Notes {
             Some(Note::Started(milliseconds)) => self.started = Some(milliseconds),
             Some(Note::Lost { reason, count }) => add(&mut self.lost, reason, count),
             Some(Note::StackEnd { reason, count }) => add(&mut self.stack_ends, reason, count),
+            Some(Note::StackCut {
+                reason,
+                count,
+                module,
+            }) => self.cut(reason, count, module),
             Some(Note::Exit(exit)) => self.exit = Some(exit),
             Some(Note::Complete) => self.complete = true,
             Some(Note::Other { .. }) | None => {}
+        }
+    }
+
+    fn cut(&mut self, reason: &str, count: u64, module: &str) {
+        let key = (reason.to_owned(), module.to_owned());
+        if self.stack_cuts.len() < MOST_REASONS || self.stack_cuts.contains_key(&key) {
+            let known = self.stack_cuts.entry(key).or_default();
+            *known = known.saturating_add(count);
         }
     }
 
@@ -50,11 +69,36 @@ impl Notes {
 
     /// Allocations whose stacks end before the process's first function, by reason.
     pub fn cut_stacks(&self) -> impl Iterator<Item = (&str, u64)> {
-        /// The word of recorders for a stack that is whole.
-        const WHOLE: &str = "complete";
         let ends = self.stack_ends.iter();
         ends.map(|(reason, count)| (reason.as_str(), *count))
             .filter(|(reason, _)| *reason != WHOLE)
+    }
+
+    /// Writes how the stacks of allocations ended and where they are cut; nothing for a file that
+    /// does not say so.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_stack_ends(&self, out: &mut impl Write) -> io::Result<()> {
+        if self.cut_stacks().next().is_none() {
+            return Ok(());
+        }
+        let whole = self.stack_ends.get(WHOLE).copied().unwrap_or_default();
+        writeln!(out, "STACKS CUT SHORT")?;
+        writeln!(out, "{whole:>12} allocations have a whole stack")?;
+        for (reason, count) in self.cut_stacks() {
+            writeln!(out, "{count:>12} end early: {reason}")?;
+            let within = self.stack_cuts.iter();
+            for ((_, module), count) in within.filter(|((of, _), _)| of == reason) {
+                let module = if module.is_empty() {
+                    "unknown code"
+                } else {
+                    module
+                };
+                writeln!(out, "{count:>16} in {module}")?;
+            }
+        }
+        writeln!(out)
     }
 
     /// Events lost for any reason.
@@ -104,6 +148,27 @@ mod tests {
             " htrace-bpf: stack-end no-table 2",
         ]);
         assert!(notes.cut_stacks().eq([("no-table", 2)]));
+    }
+
+    #[test]
+    fn ends_are_told_with_the_modules_they_lie_in() {
+        let notes = notes(&[
+            " htrace-bpf: stack-end complete 9",
+            " htrace-bpf: stack-end no-table 3",
+            " htrace-bpf: stack-cut no-table 1 /usr/bin/a b",
+            " htrace-bpf: stack-cut no-table 2 ",
+        ]);
+        let mut text = Vec::new();
+        notes.write_stack_ends(&mut text).unwrap();
+        assert_eq!(
+            String::from_utf8(text).unwrap(),
+            "STACKS CUT SHORT\n           9 allocations have a whole stack\n           \
+             3 end early: no-table\n               2 in unknown code\n               \
+             1 in /usr/bin/a b\n\n"
+        );
+        let mut nothing = Vec::new();
+        Notes::default().write_stack_ends(&mut nothing).unwrap();
+        assert!(nothing.is_empty());
     }
 
     #[test]

@@ -246,6 +246,7 @@ fn write_text(
         write_window(window, profile, out)?;
     }
     let order = write_report(profile, used, &request.report, out, &mut |_| {})?;
+    profile.notes.write_stack_ends(out)?;
     if let Some(ages) = &input.ages {
         writeln!(out)?;
         ages.write(&profile.infos, out)?;

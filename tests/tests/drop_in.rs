@@ -1,6 +1,8 @@
 //! `report --compat=1.4` on files that htrace-bpf recorded: everything that heaptrack_print prints
 //! and writes, byte for byte.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;

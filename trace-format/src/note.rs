@@ -10,6 +10,7 @@
 //! | `started 1700000000000` | wall-clock start of the recording, milliseconds since 1970 |
 //! | `lost ring-full 17` | 17 events were lost for that reason |
 //! | `stack-end no-unwind-data 5` | the stacks of 5 allocations end for that reason |
+//! | `stack-cut no-unwind-data 5 /usr/bin/x` | so do 5 in code of that module (none for unknown code) |
 //! | `exit code 3`, `exit signal 9`, `exit detached` | how the target ended |
 //! | `complete` | the recording was finished in order; always the last line |
 //!
@@ -42,6 +43,15 @@ pub enum Note<'a> {
         reason: &'a str,
         /// How many allocations have such a stack.
         count: u64,
+    },
+    /// Where stacks are cut.
+    StackCut {
+        /// Why.
+        reason: &'a str,
+        /// How many allocations have such a stack.
+        count: u64,
+        /// Path of the module in whose code they end; empty for unknown code.
+        module: &'a str,
     },
     /// How the target ended.
     Exit(TargetExit),
@@ -87,6 +97,16 @@ impl<'a> Note<'a> {
             "started" => Self::Started(value.parse().ok()?),
             "lost" => counted().map(|(reason, count)| Self::Lost { reason, count })?,
             "stack-end" => counted().map(|(reason, count)| Self::StackEnd { reason, count })?,
+            "stack-cut" => {
+                let (reason, rest) = value.split_once(' ')?;
+                let (count, module) = rest.split_once(' ').unwrap_or((rest, ""));
+                let count = count.parse().ok()?;
+                Self::StackCut {
+                    reason,
+                    count,
+                    module,
+                }
+            }
             "exit" => Self::Exit(TargetExit::parse(value)?),
             "complete" => Self::Complete,
             _ => return None,
@@ -104,6 +124,11 @@ impl fmt::Display for Note<'_> {
             Self::Started(milliseconds) => write!(f, "started {milliseconds}"),
             Self::Lost { reason, count } => write!(f, "lost {reason} {count}"),
             Self::StackEnd { reason, count } => write!(f, "stack-end {reason} {count}"),
+            Self::StackCut {
+                reason,
+                count,
+                module,
+            } => write!(f, "stack-cut {reason} {count} {module}"),
             Self::Exit(exit) => write!(f, "exit {exit}"),
             Self::Complete => f.write_str("complete"),
             Self::Other { key, value } => write!(f, "{key} {value}"),
@@ -149,6 +174,16 @@ mod tests {
             Note::StackEnd {
                 reason: "no-unwind-data",
                 count: u64::MAX,
+            },
+            Note::StackCut {
+                reason: "gap",
+                count: 2,
+                module: "/usr/bin/a b",
+            },
+            Note::StackCut {
+                reason: "gap",
+                count: 2,
+                module: "",
             },
             Note::Exit(TargetExit::Code(3)),
             Note::Exit(TargetExit::Signal(9)),

@@ -227,6 +227,13 @@ fn finish_file(converter: FileConverter, totals: &Totals, closing: &Closing) -> 
             count: *count,
         })?;
     }
+    for ((end, module), count) in &totals.cut_stacks {
+        writer.note(&Note::StackCut {
+            reason: end.name(),
+            count: *count,
+            module,
+        })?;
+    }
     writer.note(&Note::Exit(closing.exit))?;
     let file = writer.finish()?.finish()?.into_inner();
     still_there(&file)?;

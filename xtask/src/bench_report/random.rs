@@ -18,7 +18,7 @@ impl Random {
 
     /// A number below `end`, which is not 0.
     pub(super) fn below(&mut self, end: u32) -> u32 {
-        ((self.next() >> 32) * u64::from(end) >> 32) as u32
+        (((self.next() >> 32) * u64::from(end)) >> 32) as u32
     }
 
     /// A number below `end`; small ones come more often, as with most things that programs do.

@@ -19,7 +19,7 @@ fn mutations() -> u64 {
     std::env::var("MUTATIONS")
         .ok()
         .and_then(|count| count.parse().ok())
-        .unwrap_or(40)
+        .unwrap_or(4)
 }
 
 fn next(state: &mut u64) -> u64 {

@@ -61,10 +61,6 @@ pub(super) fn all(workspace: &Workspace) -> Vec<Check> {
             ),
         ),
     ];
-    if workspace.root.join("fuzz/Cargo.toml").is_file() {
-        let check = ["check", "--quiet", "--manifest-path", "fuzz/Cargo.toml"];
-        checks.push(Check::new("fuzz targets", cargo_in(workspace, &check)));
-    }
     checks.extend(optional(workspace));
     checks
 }
@@ -120,8 +116,10 @@ pub(super) fn suites(workspace: &Workspace, strict: bool) -> Vec<Check> {
         units.env("CI", "true");
         whole.env("CI", "true");
     }
+    let fuzz = cargo_in(workspace, &["test", "--manifest-path", "fuzz/Cargo.toml"]);
     vec![
         Check::new("tests of the crates", units),
+        Check::new("fuzz targets on their seeds", fuzz),
         Check::new("tests end to end", whole),
     ]
 }

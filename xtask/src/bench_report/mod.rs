@@ -47,7 +47,7 @@ pub(crate) struct Options {
 /// # Errors
 /// Also when a report takes more than [`TIME_LIMIT`] or [`MEMORY_LIMIT`].
 pub(crate) fn bench_report(workspace: &Workspace, options: &Options) -> Result<()> {
-    setup::test_programs()?;
+    setup::test_programs(workspace)?;
     let mut build = cargo();
     build.args(["build", "--quiet", "--release", "--package", "htrace-bpf"]);
     run(build.current_dir(&workspace.root))?;

@@ -91,6 +91,10 @@ const CODE_MAPPED: &str = "code_mapped";
 /// The program at the entry of all [`MAPPERS`].
 pub const CODE_UNMAPPED: &str = "code_unmapped";
 
+/// Programs that need what kernels before 5.17 lack. They keep rules from being used for code that
+/// has gone, and there are no rules where stacks are walked by frame pointers.
+pub const NOT_FOR_OLD: [&str; 2] = [CODE_MAPPED, CODE_UNMAPPED];
+
 const fn maps(name: &'static str, leave: Option<&'static str>) -> ProbedFunction {
     ProbedFunction {
         name,

@@ -244,6 +244,10 @@ impl Programs {
         pid: u32,
     ) -> Result<(), LoadError> {
         for (program, on_return, points) in points.by_program() {
+            let is_loaded = self.programs.contains_key(program);
+            if !is_loaded && functions::NOT_FOR_OLD.contains(&program) {
+                continue;
+            }
             for points in self.kind.attached_together(points) {
                 let number = points.numbers.first().copied().unwrap_or(0);
                 let fd = self.program(&object::program_of(program, number, self.kind))?;

@@ -90,7 +90,9 @@ impl Object {
         links: LinkKind,
     ) -> Result<BTreeMap<String, OwnedFd>, LoadError> {
         let mut loaded = BTreeMap::new();
-        for name in self.object.programs.keys().filter(|name| is_plain(name)) {
+        let is_left_out = |name: &str| self.old && functions::NOT_FOR_OLD.contains(&name);
+        let names = self.object.programs.keys();
+        for name in names.filter(|name| is_plain(name) && !is_left_out(name)) {
             let copies: Vec<Option<u64>> = match links {
                 LinkKind::Perf if name == functions::ENTER => {
                     let functions = functions::entered_functions();

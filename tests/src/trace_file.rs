@@ -364,8 +364,8 @@ mod tests {
     }
 
     const FILE: &str = "v 10400 3\nX ./demo\nI 1000 10\ns 4 main\ns 5 inner\n\
-        i 10 0 1\ni 20 0 2 2 7 1 1 9\nt 1 0\nt 2 1\na 0 0\na a 2\na 5 1\n\
-        + 1\n+ 2\n- 1\n+ 2\nc a\n- 2\n# strings: 2\n";
+        i 10 0 1\ni 20 0 2 2 7 1 1 9\nt 1 0\nt 2 1\na a 2\na 5 1\n\
+        + 0\n+ 1\n- 0\n+ 1\nc a\n- 1\n# strings: 2\n";
 
     #[test]
     fn replays_by_hand_checked_numbers() {
@@ -405,7 +405,7 @@ mod tests {
                 Err(std::io::ErrorKind::UnexpectedEof.into())
             }
         }
-        let text = std::io::Read::chain(&b"v 10400 3\na 0 0\na 1 0\n+ 1\n+"[..], Cut);
+        let text = std::io::Read::chain(&b"v 10400 3\na 1 0\n+ 0\n+"[..], Cut);
         let trace = replay(std::io::BufReader::new(text));
         assert_eq!((trace.calls, trace.truncated), (1, true));
     }

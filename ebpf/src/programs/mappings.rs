@@ -51,21 +51,25 @@ impl Mapping {
         },
     };
 
-    /// What is mapped at `address`.
+    /// Becomes what is mapped at `address`. In place, because the stacks of all functions in a
+    /// chain of calls have 512 bytes together.
     #[inline(always)]
-    pub(crate) fn at(address: u64) -> Result<Self, NoMapping> {
-        let mut mapping = Self::NONE;
+    pub(crate) fn look_up(&mut self, address: u64) -> Result<(), NoMapping> {
         let generation = remembered::generation();
-        match find(address, &mut mapping) {
+        match find(address, self) {
             0 => {
-                if mapping.is_code() {
-                    remembered::remember(&mapping, generation);
+                if self.is_code() {
+                    remembered::remember(self, generation);
                 }
-                Ok(mapping)
+                Ok(())
             }
             LOCKED => {
                 BpfKernel.count(Counter::MappingsLocked);
-                remembered::recall(address).ok_or(NoMapping::Locked)
+                if remembered::recall(address, self) {
+                    Ok(())
+                } else {
+                    Err(NoMapping::Locked)
+                }
             }
             _ => Err(NoMapping::Unmapped),
         }
@@ -101,10 +105,10 @@ impl Mapping {
         self.file.inode == 0
     }
 
-    /// What it is as the vdso, if it is that.
+    /// Takes memory without a file for the vdso.
     #[inline(always)]
-    pub(crate) fn as_vdso(&self) -> FileKey {
-        FileKey::vdso(self.start)
+    pub(crate) fn take_for_vdso(&mut self) {
+        self.file = FileKey::vdso(self.start);
     }
 
     /// Offset in the file of the byte that is mapped at `address`.
@@ -118,8 +122,9 @@ impl Mapping {
 /// True if code of a file is mapped at an address.
 #[inline(always)]
 pub(crate) fn is_code_of_file(address: u64) -> bool {
-    match Mapping::at(address) {
-        Ok(mapping) => mapping.is_code() && !mapping.is_anonymous(),
+    let mut mapping = Mapping::NONE;
+    match mapping.look_up(address) {
+        Ok(()) => mapping.is_code() && !mapping.is_anonymous(),
         Err(NoMapping::Locked) => true,
         Err(NoMapping::Unmapped) => false,
     }

@@ -66,8 +66,9 @@ pub(crate) fn forget() {
     }
 }
 
-/// Remembers what was found in a generation.
-#[inline(always)]
+/// Remembers what was found in a generation. Not inlined, so that its stack is not added to that of
+/// all else that is called after it.
+#[inline(never)]
 pub(crate) fn remember(mapping: &Mapping, generation: u64) {
     let start = mapping.start();
     if let Some(known) = MAPPINGS.get_ptr(start) {
@@ -145,9 +146,10 @@ struct Search {
     found: Mapping,
 }
 
-/// The mapping at `address`, if it is remembered.
-#[inline(always)]
-pub(crate) fn recall(address: u64) -> Option<Mapping> {
+/// Stores the mapping at `address`, if it is remembered; else returns false. Not inlined, as
+/// [`remember`].
+#[inline(never)]
+pub(crate) fn recall(address: u64, mapping: &mut Mapping) -> bool {
     let mut search = Search {
         address,
         generation: generation(),
@@ -164,10 +166,11 @@ pub(crate) fn recall(address: u64) -> Option<Mapping> {
         );
     }
     if !search.found.contains(address) {
-        return None;
+        return false;
     }
     BpfKernel.count(Counter::MappingsRemembered);
-    Some(search.found)
+    *mapping = search.found;
+    true
 }
 
 /// Returns 1 when the mapping is found.

@@ -92,8 +92,9 @@ unsafe extern "C" fn forget_some(iteration: u64, _context: *mut c_void) -> i64 {
 #[inline(never)]
 pub(crate) extern "C" fn find_rule(address: u64, interrupted: u64) -> u64 {
     let interrupted = interrupted != 0;
-    let found = match Mapping::at(address) {
-        Ok(mapping) => rule_in(&mapping, address, interrupted),
+    let mut mapping = Mapping::NONE;
+    let found = match mapping.look_up(address) {
+        Ok(()) => rule_in(&mut mapping, address, interrupted),
         Err(NoMapping::Unmapped) => Lookup::refused(StackEnd::Suspect),
         Err(NoMapping::Locked) => Lookup::last(StackEnd::Locked),
     };
@@ -123,20 +124,21 @@ fn check_call(found: Lookup, return_address: u64) -> Lookup {
 }
 
 #[inline(always)]
-fn rule_in(mapping: &Mapping, address: u64, interrupted: bool) -> Lookup {
+fn rule_in(mapping: &mut Mapping, address: u64, interrupted: bool) -> Lookup {
     if !mapping.is_code() {
         return Lookup::refused(StackEnd::Suspect);
     }
-    let table = if mapping.is_anonymous() {
-        let Some(table) = known_table(&mapping.as_vdso()) else {
-            return Lookup::last(StackEnd::Jit);
-        };
-        table
-    } else {
-        let Some(table) = table_of(&mapping.file, address) else {
-            return Lookup::last(StackEnd::NoTable);
-        };
-        table
+    let is_anonymous = mapping.is_anonymous();
+    if is_anonymous {
+        mapping.take_for_vdso();
+    }
+    let table = match known_table(&mapping.file) {
+        Some(table) => table,
+        None if is_anonymous => return Lookup::last(StackEnd::Jit),
+        None => match awaited_table(&mapping.file, address) {
+            Some(table) => table,
+            None => return Lookup::last(StackEnd::NoTable),
+        },
     };
     if table.blocks == 0 {
         return Lookup::last(StackEnd::NoTable);
@@ -154,13 +156,9 @@ fn rule_in(mapping: &Mapping, address: u64, interrupted: bool) -> Lookup {
     }
 }
 
-/// The table of a file. When it is missing the recorder is asked for it, and given the time to
-/// make it.
+/// The table of a file that has none. The recorder is asked for it, and given the time to make it.
 #[inline(always)]
-fn table_of(file: &FileKey, address: u64) -> Option<&'static Table> {
-    if let Some(table) = known_table(file) {
-        return Some(table);
-    }
+fn awaited_table(file: &FileKey, address: u64) -> Option<&'static Table> {
     waits::for_table(file.device, file.inode, address);
     known_table(file)
 }

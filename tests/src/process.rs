@@ -21,7 +21,7 @@ use crate::soak;
 /// How long any child of a test may live. No test measures time; this only
 /// bounds a hang. A soak adds its own length.
 fn patience() -> Duration {
-    Duration::from_secs(120 + soak::longest_seconds())
+    Duration::from_secs(300 + soak::longest_seconds())
 }
 
 /// A child with its three streams held by the test. Standard error is drained

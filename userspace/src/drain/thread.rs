@@ -97,6 +97,8 @@ struct Worker<Q> {
     _stopped: PipeReader,
     statm: Option<File>,
     batch: Batch,
+    /// Stamp of the mappings that were added last.
+    added: u64,
 }
 
 /// Which descriptor has become ready.
@@ -118,6 +120,7 @@ impl<Q: Queue> Worker<Q> {
             _stopped: stopped,
             statm,
             batch: Batch::default(),
+            added: 0,
         })
     }
 
@@ -164,11 +167,23 @@ impl<Q: Queue> Worker<Q> {
     }
 
     /// Adds the mappings as they were noted, or else as they are right now. A target that is gone
-    /// has none.
+    /// has none. Those of a later stamp, by another thread, were read later and hold these too.
     fn add_mappings(&mut self, stamp: u64) {
-        let noted = (self.input.noted_mappings)(stamp).filter(|text| !text.is_empty());
-        let text = noted.or_else(|| fs::read(format!("/proc/{}/maps", self.input.pid)).ok());
+        if stamp <= self.added {
+            return;
+        }
+        self.added = stamp;
+        let text = self.noted(stamp).or_else(|| {
+            let now = fs::read(format!("/proc/{}/maps", self.input.pid)).ok();
+            // The target goes on once its mappings are noted. If that is only now, what was read
+            // may be of later.
+            self.noted(stamp).or(now)
+        });
         self.batch.items.extend(text.map(Item::Mappings));
+    }
+
+    fn noted(&self, stamp: u64) -> Option<Vec<u8>> {
+        (self.input.noted_mappings)(stamp).filter(|text| !text.is_empty())
     }
 
     fn pass_on(&mut self) -> Result<(), DrainError> {

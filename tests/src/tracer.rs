@@ -3,10 +3,12 @@
 //! The binary is `HTRACE_BPF_BIN`, or else the workspace's release build.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-use nix::sys::signal::Signal;
+use nix::sys::{signal::Signal, stat::Mode};
+use nix::unistd::mkfifo;
 
 use crate::process::{Ended, Running, code, run};
 use crate::report::Report;
@@ -337,6 +339,20 @@ impl Launch {
             .arg(pid.to_string())
             .envs(self.envs.iter().map(|(k, v)| (k, v)));
         command
+    }
+
+    /// Attaches to `pid` with a pipe for the trace file, and returns the tracer, which records, and
+    /// the pipe's other end.
+    ///
+    /// # Panics
+    /// When the tracer ends without recording.
+    pub fn attach_into_pipe(&self, scratch: &Scratch, pid: u32) -> (Running, File) {
+        let pipe = scratch.join("trace.zst");
+        mkfifo(&pipe, Mode::S_IRWXU).expect("make a pipe");
+        let mut tracer = Running::start(&mut self.attach_command(scratch, pid));
+        let reader = File::open(&pipe).expect("open a pipe");
+        tracer.wait_for_stderr("recording");
+        (tracer, reader)
     }
 
     /// Attaches where that has to fail, and returns what the tracer said.

@@ -11,12 +11,10 @@
 #include "truth.h"
 
 #include <malloc.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define MAX_THREADS 16
 #define SLOTS 512
@@ -174,17 +172,6 @@ static void exchange(struct ledger *l, struct block *b) {
     atomic_flag_clear(&shared[slot].taken);
 }
 
-static long long now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1000LL + time.tv_nsec / 1000000;
-}
-
-static int input_has_ended(void) {
-    struct pollfd input = {.fd = 0, .events = 0};
-    return poll(&input, 1, 0) > 0 && (input.revents & POLLHUP);
-}
-
 static void work(struct ledger *l) {
     for (int i = 0; i < 100; i++) {
         struct block *b = &l->own[next(l) % SLOTS];
@@ -202,7 +189,8 @@ static void work(struct ledger *l) {
 static void *run(void *argument) {
     struct ledger *l = argument;
     pthread_barrier_wait(&mark);
-    for (long long end = now() + milliseconds; now() < end && !input_has_ended();)
+    long long end = milliseconds_now() + milliseconds;
+    while (milliseconds_now() < end && !input_has_ended())
         work(l);
     pthread_barrier_wait(&done);
     for (;;)

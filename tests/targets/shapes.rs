@@ -1,4 +1,5 @@
-//! Allocates in ordinary Rust, the same on every run.
+//! Allocates in ordinary Rust, the same on every run. Built as people build it, and once more for
+//! the comparison of stacks.
 
 use std::{
     collections::{BTreeMap, HashMap},

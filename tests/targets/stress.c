@@ -11,9 +11,7 @@
 #include "truth.h"
 
 #include <pthread.h>
-#include <poll.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define MAX_THREADS 16
 #define KEPT 12345
@@ -39,17 +37,6 @@ static void *must(void *block) {
     return block;
 }
 
-static long long now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1000LL + time.tv_nsec / 1000000;
-}
-
-static int input_has_ended(void) {
-    struct pollfd input = {.fd = 0, .events = 0};
-    return poll(&input, 1, 0) > 0 && (input.revents & POLLHUP);
-}
-
 static void work(struct worker *w) {
     for (int j = 0; j < ROUNDS; j++) {
         void *block = must(malloc(16 + j));
@@ -66,8 +53,8 @@ static void work(struct worker *w) {
 static void *run(void *argument) {
     struct worker *w = argument;
     pthread_barrier_wait(&mark);
-    long long end = now() + milliseconds;
-    for (long i = 0; now() < end && !input_has_ended(); i++) {
+    long long end = milliseconds_now() + milliseconds;
+    for (long i = 0; milliseconds_now() < end && !input_has_ended(); i++) {
         work(w);
         if (w->number == 0 && i % A_WHILE == 0)
             say("working\n");

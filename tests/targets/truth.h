@@ -7,8 +7,10 @@
 #define TRUTH_H
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Blocks whose address ends here count as used, so that no compiler may drop
@@ -40,6 +42,19 @@ __attribute__((unused)) static void wait_for_go(void) {
     say("ready\n");
     while (read(0, &byte, 1) < 0 && errno == EINTR)
         ;
+}
+
+/* True once nobody can write to stdin any more. */
+__attribute__((unused)) static int input_has_ended(void) {
+    struct pollfd input = {.fd = 0, .events = 0};
+    return poll(&input, 1, 0) > 0 && (input.revents & POLLHUP);
+}
+
+/* For programs that work for a given time. */
+__attribute__((unused)) static long long milliseconds_now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000LL + time.tv_nsec / 1000000;
 }
 
 #endif

@@ -18,8 +18,6 @@ use htrace_tests::truth::Truth;
 use htrace_tests::{Feature, Launch, Scratch, require, target};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::Signal;
-use nix::sys::stat::Mode;
-use nix::unistd::mkfifo;
 
 /// A program at full speed until its input ends, at its mark.
 fn stress() -> Running {
@@ -120,12 +118,8 @@ fn a_reader_that_goes_away() {
         return;
     }
     let scratch = Scratch::new();
-    let pipe = scratch.join("trace.zst");
-    mkfifo(&pipe, Mode::S_IRWXU).expect("make a pipe");
     let mut target = stress();
-    let mut tracer = Running::start(&mut Launch::new().attach_command(&scratch, target.pid()));
-    let reader = File::open(&pipe).expect("open a pipe");
-    tracer.wait_for_stderr("recording");
+    let (tracer, reader) = Launch::new().attach_into_pipe(&scratch, target.pid());
     drop(reader);
     target.say(b"g");
     let ended = tracer.wait();
@@ -259,13 +253,9 @@ fn a_second_signal_while_it_writes() {
         return;
     }
     let scratch = Scratch::new();
-    let pipe = scratch.join("trace.zst");
-    mkfifo(&pipe, Mode::S_IRWXU).expect("make a pipe");
     let mut target = stress();
-    let mut tracer = Running::start(&mut Launch::new().attach_command(&scratch, target.pid()));
     // Nobody reads it, so the recorder never comes to an end.
-    let _reader = File::open(&pipe).expect("open a pipe");
-    tracer.wait_for_stderr("recording");
+    let (tracer, _reader) = Launch::new().attach_into_pipe(&scratch, target.pid());
     target.say(b"g");
     for _ in 0..20 {
         target.wait_for_line("working");

@@ -7,7 +7,6 @@
     reason = "helpers of tests report failures by panicking"
 )]
 
-use std::fs::File;
 use std::io::Read as _;
 use std::process::Command;
 
@@ -17,8 +16,6 @@ use htrace_tests::tracer::{Attached, Recorded, record_from_mark, report};
 use htrace_tests::truth::Truth;
 use htrace_tests::{Feature, Launch, Scratch, require, soak, target};
 use nix::sys::signal::Signal;
-use nix::sys::stat::Mode;
-use nix::unistd::mkfifo;
 
 /// The smallest buffer between kernel and recorder there is.
 fn small_ring() -> Launch {
@@ -262,14 +259,9 @@ fn a_slow_disk_holds_nobody_up() {
         return;
     }
     let scratch = Scratch::new();
-    let pipe = scratch.join("trace.zst");
-    mkfifo(&pipe, Mode::S_IRWXU).expect("make a pipe");
     let mut target = Running::start(&mut endless());
     target.wait_for_line("ready");
-    let attach = &mut small_ring().attach_command(&scratch, target.pid());
-    let mut tracer = Running::start(attach);
-    let mut reader = File::open(&pipe).expect("open a pipe");
-    tracer.wait_for_stderr("recording");
+    let (tracer, mut reader) = small_ring().attach_into_pipe(&scratch, target.pid());
     target.say(b"g");
     // Far more than the memory of the queue takes.
     for _ in 0..40 {
@@ -279,6 +271,7 @@ fn a_slow_disk_holds_nobody_up() {
     let mut packed = Vec::new();
     reader.read_to_end(&mut packed).expect("read the trace");
     let tracer = tracer.finish();
+    let pipe = scratch.join("trace.zst");
     std::fs::remove_file(&pipe).expect("remove a pipe");
     std::fs::write(&pipe, packed).expect("keep the trace");
     let truth = Truth::parse(&ended.stdout);

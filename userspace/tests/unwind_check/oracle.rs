@@ -51,7 +51,8 @@ pub(crate) fn compile(
     libraries: &[&str],
 ) -> Compiled {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join(source).with_extension("out");
+    let name = Path::new(source).file_stem().unwrap();
+    let path = directory.path().join(name).with_extension("out");
     let mut command = Command::new(compiler);
     command
         .args(flags)

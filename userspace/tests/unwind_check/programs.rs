@@ -143,9 +143,12 @@ fn cc1plus() -> Target {
     }
 }
 
+/// The Rust program of the end-to-end tests.
+const SHAPES: &str = "../../../../tests/targets/shapes.rs";
+
 fn rust() -> Target {
     let flags = ["-Copt-level=3", "-Cforce-frame-pointers=no"];
-    let program = oracle::compile("rustc", "rust.rs", &flags, &[]);
+    let program = oracle::compile("rustc", SHAPES, &flags, &[]);
     Target::compiled("rust", 50_000, program)
 }
 

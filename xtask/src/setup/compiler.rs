@@ -59,7 +59,8 @@ fn find() -> Option<BpfCompiler> {
 /// What to do by hand where nothing could be found or installed.
 fn advice() -> String {
     format!(
-        "no Rust compiler for BPF; on Debian run as root `{}`; \
+        "no Rust compiler for BPF; on Debian run as root `{}` (bookworm has them in its security \
+         updates: is that suite among apt's sources?); \
          elsewhere run `rustup toolchain install nightly --profile minimal --component rust-src` \
          (or `rustup component add rust-src` for a stable one); its LLVM must be {LLVM_MAJOR}",
         apt::by_hand(PACKAGES)

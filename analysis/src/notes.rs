@@ -8,6 +8,9 @@ use htrace_trace_format::{Note, TargetExit};
 /// The word of recorders for a stack that is whole.
 const WHOLE: &str = "complete";
 
+/// Their word for a stack that is whole if code without unwind data kept frame pointers.
+const GUESSED: &str = "complete-by-frame-pointers";
+
 /// Distinct reasons that are kept; more than any recorder has, so that a hostile file cannot fill
 /// the memory.
 const MOST_REASONS: usize = 256;
@@ -67,11 +70,17 @@ impl Notes {
         self.version.is_some() && !self.complete
     }
 
+    /// Allocations whose stacks are whole only if code without unwind data kept frame pointers.
+    #[must_use]
+    pub fn guessed_stacks(&self) -> u64 {
+        self.stack_ends.get(GUESSED).copied().unwrap_or_default()
+    }
+
     /// Allocations whose stacks end before the process's first function, by reason.
     pub fn cut_stacks(&self) -> impl Iterator<Item = (&str, u64)> {
         let ends = self.stack_ends.iter();
         ends.map(|(reason, count)| (reason.as_str(), *count))
-            .filter(|(reason, _)| *reason != WHOLE)
+            .filter(|(reason, _)| ![WHOLE, GUESSED].contains(reason))
     }
 
     /// Writes how the stacks of allocations ended and where they are cut; nothing for a file that
@@ -80,6 +89,14 @@ impl Notes {
     /// # Errors
     /// Those of `out`.
     pub fn write_stack_ends(&self, out: &mut impl Write) -> io::Result<()> {
+        if self.guessed_stacks() > 0 {
+            let count = self.guessed_stacks();
+            writeln!(out, "STACKS THAT REST ON FRAME POINTERS")?;
+            writeln!(
+                out,
+                "{count:>12} allocations have a stack that leads through code without unwind data\n"
+            )?;
+        }
         if self.cut_stacks().next().is_none() {
             return Ok(());
         }
@@ -169,6 +186,19 @@ mod tests {
         let mut nothing = Vec::new();
         Notes::default().write_stack_ends(&mut nothing).unwrap();
         assert!(nothing.is_empty());
+    }
+
+    #[test]
+    fn stacks_that_rest_on_a_guess_are_told_but_not_as_cut() {
+        let notes = notes(&[" htrace-bpf: stack-end complete-by-frame-pointers 5"]);
+        assert_eq!((notes.guessed_stacks(), notes.cut_stacks().count()), (5, 0));
+        let mut text = Vec::new();
+        notes.write_stack_ends(&mut text).unwrap();
+        assert_eq!(
+            String::from_utf8(text).unwrap(),
+            "STACKS THAT REST ON FRAME POINTERS\n           5 allocations have a stack that leads \
+             through code without unwind data\n\n"
+        );
     }
 
     #[test]

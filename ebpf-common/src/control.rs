@@ -35,6 +35,8 @@ pub struct Control {
     pub resume_at: u64,
     /// For how many nanoseconds at most a thread waits for room.
     pub max_pause_ns: u64,
+    /// Not 0 to follow frame pointers through code without unwind data.
+    pub guess_frame_pointers: u64,
 }
 
 impl Control {

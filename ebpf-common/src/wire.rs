@@ -75,6 +75,9 @@ pub enum StackEnd {
     Jit = 7,
     /// The mapping of the last frame's address could not be looked up for a lock.
     Locked = 8,
+    /// The outermost frame was reached, on the way through code without unwind data by its frame
+    /// pointers: a guess.
+    Guessed = 9,
 }
 
 impl StackEnd {
@@ -91,8 +94,15 @@ impl StackEnd {
             6 => Self::Unsupported,
             7 => Self::Jit,
             8 => Self::Locked,
+            9 => Self::Guessed,
             _ => return None,
         })
+    }
+
+    /// True if the outermost frame was reached.
+    #[must_use]
+    pub const fn is_whole(self) -> bool {
+        matches!(self, Self::Complete | Self::Guessed)
     }
 
     /// The word by which files and reports name the reason.
@@ -108,6 +118,7 @@ impl StackEnd {
             Self::Unsupported => "unsupported-rule",
             Self::Jit => "generated-code",
             Self::Locked => "mappings-locked",
+            Self::Guessed => "complete-by-frame-pointers",
         }
     }
 }

@@ -151,6 +151,13 @@ impl FakeKernel {
         });
     }
 
+    pub(crate) fn guess_frame_pointers(&self) {
+        self.control.set(Control {
+            guess_frame_pointers: 1,
+            ..self.control.get()
+        });
+    }
+
     pub(crate) fn fill_ring(&self, full: bool) {
         self.full.set(full);
     }

@@ -5,8 +5,9 @@
 //! step is a straight line of small pieces, and the kernel repeats it ([`Kernel::walk`]).
 //!
 //! Invariants: a frame that fails a check that is independent of unwind data is left out, because
-//! a wrong stack is worse than a short one; every walk ends with a reason, and only
-//! [`StackEnd::Complete`] means that it is whole; "minus one" for return addresses happens in
+//! a wrong stack is worse than a short one; every walk ends with a reason, and only those of
+//! [`StackEnd::is_whole`] mean that it is whole; frames are guessed only where the user asked for
+//! it, and the end says so; "minus one" for return addresses happens in
 //! [`Walk::lookup_address`] and nowhere else.
 
 pub mod frame_pointers;
@@ -57,6 +58,9 @@ pub struct Walk {
     interrupted: u32,
     /// A [`StackEnd`].
     end: u32,
+    /// 1 once a caller was found by a frame pointer.
+    guessed: u32,
+    _padding: u32,
     window: Window,
 }
 
@@ -82,6 +86,8 @@ impl Walk {
         limit: 0,
         interrupted: 0,
         end: 0,
+        guessed: 0,
+        _padding: 0,
         window: Window::NEW,
     };
 
@@ -98,6 +104,7 @@ impl Walk {
         self.frames = 0;
         self.limit = limit;
         self.interrupted = 0;
+        self.guessed = 0;
         self.end = StackEnd::Depth as u32;
         self.pc
     }
@@ -152,6 +159,14 @@ impl Walk {
             .ok_or(StackEnd::Unreadable)
     }
 
+    /// The reason for an end, given what the walk has gone through.
+    const fn reason(&self, end: StackEnd) -> StackEnd {
+        match end {
+            StackEnd::Complete if self.guessed != 0 => StackEnd::Guessed,
+            end => end,
+        }
+    }
+
     /// The value of rbp.
     #[inline(always)]
     fn rbp<K: Kernel>(&mut self, kernel: &K) -> Result<u64, StackEnd> {
@@ -174,7 +189,7 @@ pub fn step<K: Kernel>(kernel: &K, walk: &mut Walk, frames: &mut [u64; MAX_FRAME
     match frame(kernel, walk, frames) {
         Ok(()) => Progress::Continues,
         Err(end) => {
-            walk.end = end as u32;
+            walk.end = walk.reason(end) as u32;
             Progress::Ended
         }
     }
@@ -189,7 +204,18 @@ fn frame<K: Kernel>(
     let found = look_up(kernel, walk);
     found.is_frame()?;
     walk.push(frames)?;
-    to_caller(kernel, walk, found.rule()?)
+    let end = match found.rule() {
+        Ok(rule) => match to_caller(kernel, walk, rule) {
+            Err(end) => end,
+            Ok(()) => return Ok(()),
+        },
+        Err(end) => end,
+    };
+    let without_data = matches!(end, StackEnd::Gap | StackEnd::NoTable | StackEnd::Jit);
+    if !without_data || walk.interrupted != 0 || kernel.control().guess_frame_pointers == 0 {
+        return Err(end);
+    }
+    guessed_caller(kernel, walk).map_err(|_| end)
 }
 
 /// The rule for the frame. A return address that a return probe has replaced is translated back.
@@ -254,6 +280,22 @@ fn call_frame<K: Kernel>(
     }
     walk.sp = cfa;
     walk.interrupted = 0;
+    Ok(())
+}
+
+/// The caller by the frame pointer, of code without unwind data that may or may not keep one. Such
+/// code need not align its frames to more than a slot. What is found must pass the checks of any
+/// other return address.
+#[inline(always)]
+fn guessed_caller<K: Kernel>(kernel: &K, walk: &mut Walk) -> Result<(), StackEnd> {
+    let fp = walk.rbp(kernel)?;
+    if fp < walk.sp || !fp.is_multiple_of(SLOT) {
+        return Err(StackEnd::Suspect);
+    }
+    walk.pc = walk.read(kernel, fp.wrapping_add(SLOT))?;
+    walk.bp_at = fp;
+    walk.sp = fp.wrapping_add(2 * SLOT);
+    walk.guessed = 1;
     Ok(())
 }
 

@@ -102,6 +102,12 @@ const RECIPES: &[Recipe] = &[
         flags: &["-Copt-level=3", "-Cforce-frame-pointers=no", "-g"],
     },
     Recipe {
+        name: "generated",
+        source: "generated.c",
+        compiler: "gcc",
+        flags: &["-O2", "-g", "-fomit-frame-pointer"],
+    },
+    Recipe {
         name: "catalogue",
         source: "catalogue.cpp",
         compiler: "g++",

@@ -89,6 +89,10 @@ pub struct RecordArgs {
     #[arg(long, value_name = "N", default_value_t = 1024,
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub max_frames: u32,
+    /// Follow frame pointers through code without unwind data, such as what V8 makes at run time.
+    /// Whether that code keeps them is a guess; how many stacks rest on it is told.
+    #[arg(long)]
+    pub guess_frame_pointers: bool,
     /// Leave out allocations of fewer bytes; K, M and G stand for powers of 1024.
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub min_size: Option<u64>,

@@ -78,6 +78,9 @@ pub(crate) fn forget_rules() {
 
 const FORGOTTEN_AT_ONCE: u32 = 16;
 
+/// Bytes of the smallest page.
+const PAGE: u64 = 4096;
+
 #[inline(never)]
 unsafe extern "C" fn forget_some(iteration: u64, _context: *mut c_void) -> i64 {
     let first = iteration as u32 * FORGOTTEN_AT_ONCE;
@@ -116,11 +119,25 @@ fn is_planted(found: Lookup) -> bool {
 /// Refuses what does not follow a call.
 #[inline(always)]
 fn check_call(found: Lookup, return_address: u64) -> Lookup {
-    match BpfKernel.read_user(return_address.wrapping_sub(8)) {
+    match bytes_before(return_address) {
         None => Lookup::refused(StackEnd::Unreadable),
         Some(before) if may_end_call(before) => found,
         Some(_) => Lookup::refused(StackEnd::Suspect),
     }
+}
+
+/// The 8 bytes before an address; zeros for those on a page that cannot be read.
+#[inline(always)]
+fn bytes_before(address: u64) -> Option<u64> {
+    if let Some(bytes) = BpfKernel.read_user(address.wrapping_sub(8)) {
+        return Some(bytes);
+    }
+    let on_page = address % PAGE;
+    if on_page == 0 || on_page >= 8 {
+        return None;
+    }
+    let bytes = BpfKernel.read_user(address.wrapping_sub(on_page))?;
+    Some(bytes << (64 - 8 * on_page))
 }
 
 #[inline(always)]

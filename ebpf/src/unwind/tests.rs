@@ -1,7 +1,7 @@
 //! The walker beside the reference walker of `htrace-unwind-tables`, on the same made-up stacks.
 
 extern crate std;
-use std::vec::Vec;
+use std::{vec, vec::Vec};
 
 use htrace_unwind_tables::{
     Coverage, Rule,
@@ -219,4 +219,51 @@ fn a_deep_stack_of_one_function_is_cut_at_the_limit() {
     };
     let (frames, end) = walked(&kernel, registers);
     assert_eq!((frames.len(), end), (MAX_FRAMES, StackEnd::Depth));
+}
+
+/// As [`two_frames`], but `inner` has no unwind data and keeps a frame pointer.
+fn generated_frame() -> (FakeKernel, Registers) {
+    let (kernel, registers) = two_frames();
+    let gap = Found {
+        rule: Rule::GAP,
+        coverage: Coverage::Everywhere,
+    };
+    kernel.set_rule(behind_call(0) - 1, Some(gap));
+    kernel.write(STACK + 16, 0);
+    let registers = Registers {
+        fp: STACK + 16,
+        ..registers
+    };
+    (kernel, registers)
+}
+
+#[test]
+fn frame_pointers_are_followed_without_unwind_data_only_when_asked_for() {
+    let (kernel, registers) = generated_frame();
+    let cut = (vec![behind_call(0)], StackEnd::Gap);
+    assert_eq!(walked(&kernel, registers), cut);
+    kernel.guess_frame_pointers();
+    let whole = vec![behind_call(0), behind_call(1)];
+    assert_eq!(walked(&kernel, registers), (whole, StackEnd::Guessed));
+}
+
+#[test]
+fn a_frame_pointer_that_cannot_be_one_ends_the_stack_for_the_reason_before() {
+    let (kernel, registers) = generated_frame();
+    kernel.guess_frame_pointers();
+    for fp in [0, STACK + 8, STACK + 20, u64::MAX - 7] {
+        let (frames, end) = walked(&kernel, Registers { fp, ..registers });
+        assert_eq!((frames.len(), end), (1, StackEnd::Gap), "{fp:#x}");
+    }
+}
+
+#[test]
+fn a_guess_that_leads_to_no_return_address_is_not_taken() {
+    let (kernel, registers) = generated_frame();
+    kernel.guess_frame_pointers();
+    let rule = kernel.rule(behind_call(0) - 1);
+    kernel.write(behind_call(1) - 8, 0x90 << 24);
+    kernel.set_rule(behind_call(1) - 1, rule);
+    let (frames, end) = walked(&kernel, registers);
+    assert_eq!((frames.len(), end), (1, StackEnd::Suspect));
 }

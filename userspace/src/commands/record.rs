@@ -73,6 +73,7 @@ fn options(args: RecordArgs) -> Options {
             ring_bytes: args.ring_size << 20,
             unwind: unwind(args.unwind),
             max_frames: args.max_frames,
+            guess_frame_pointers: args.guess_frame_pointers,
             max_pause: match args.on_overload {
                 OverloadChoice::Pause => args.max_pause,
                 OverloadChoice::Drop => Duration::ZERO,

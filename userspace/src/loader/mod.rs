@@ -55,6 +55,8 @@ pub struct Settings {
     pub unwind: Unwind,
     /// Largest number of frames of a stack.
     pub max_frames: u32,
+    /// True to follow frame pointers through code without unwind data.
+    pub guess_frame_pointers: bool,
     /// Room for unwind tables, in words of 8 bytes.
     pub table_words: u32,
     /// How many threads of the target may wait for us at once; each keeps a CPU busy.
@@ -83,6 +85,7 @@ impl Default for Settings {
             known_stacks: 256 << 10,
             unwind: Unwind::Auto,
             max_frames: MAX_FRAMES as u32,
+            guess_frame_pointers: false,
             table_words: 2 << 20,
             max_waiting: 0,
             max_pause: Duration::from_millis(100),
@@ -176,6 +179,7 @@ impl Programs {
             inside,
             settings: Control {
                 max_frames: settings.max_frames,
+                guess_frame_pointers: settings.guess_frame_pointers.into(),
                 wake_at: u64::from(settings.ring_bytes) / 8,
                 wait_ns: WAIT_NS,
                 sleep_ns: SLEEP_NS,

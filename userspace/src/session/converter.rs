@@ -196,7 +196,7 @@ impl<W: Write, N: Names> Converter<W, N> {
         let mut cut_stacks = BTreeMap::new();
         for stack in self.stacks.values().filter(|stack| stack.events > 0) {
             *stack_ends.entry(stack.end).or_default() += stack.events;
-            if stack.end != StackEnd::Complete {
+            if !stack.end.is_whole() {
                 let cut = (stack.end, Arc::clone(&stack.cut_in));
                 *cut_stacks.entry(cut).or_default() += stack.events;
             }
@@ -310,7 +310,7 @@ impl<W: Write, N: Names> Converter<W, N> {
         let (frames, end) = (stack.frames.clone(), stack.end);
         let mut trace = TraceIndex::NONE;
         let mut cut_in = Arc::default();
-        if end != StackEnd::Complete {
+        if !end.is_whole() {
             let ip = self.place_of_cut(end)?;
             trace = self.writer.trace(ip, trace)?;
             cut_in = self.module_of(frames.last().copied());

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, path::Path};
 
-use htrace_ebpf_common::counters::Counter;
+use htrace_ebpf_common::{counters::Counter, wire::StackEnd};
 use htrace_trace_format::TargetExit;
 
 use super::progress::size;
@@ -123,6 +123,7 @@ pub(super) fn text(totals: &Totals, losses: &Losses, path: &Path) -> String {
     false_leaks(&mut text, &losses.false_leaks(totals));
     pauses(&mut text, losses.pauses);
     cut_stacks(&mut text, totals);
+    guessed_stacks(&mut text, totals);
     for (name, count) in &losses.handled {
         tracing::info!("{name}: {count}");
     }
@@ -204,6 +205,19 @@ fn cut_stacks(text: &mut String, totals: &Totals) {
         };
         line(text, format_args!("\t{count} in {module}: {}", end.name()));
     }
+}
+
+/// How many allocations have a stack that is whole only if frame pointers were kept.
+fn guessed_stacks(text: &mut String, totals: &Totals) {
+    let guessed = totals.stack_ends.get(&StackEnd::Guessed).copied();
+    let Some(guessed) = guessed.filter(|count| *count > 0) else {
+        return;
+    };
+    let all: u64 = totals.stack_ends.values().sum();
+    line(
+        text,
+        format_args!("stacks that rest on frame pointers: {guessed} of {all} allocations"),
+    );
 }
 
 const LOSS_ADVICE: &str = "figures are too low, leaks may be too high. A larger --ring-size helps";

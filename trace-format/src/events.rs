@@ -60,8 +60,12 @@ pub(crate) struct Taken {
     pub(crate) last_line_bytes: usize,
 }
 
-/// Bytes of a line that are looked at: letter, space, up to seven digits, line feed.
-const LINE_BYTES: usize = 10;
+/// Bytes in which line feeds are looked for at once.
+const BLOCK: usize = 64;
+/// Bytes of the shortest event, `+ 0` and its line feed.
+const SHORTEST: usize = 4;
+/// Bytes of the longest event without its line feed: one word. Six digits.
+const LONGEST: usize = size_of::<u64>();
 const ALLOCATION: u16 = u16::from_le_bytes(*b"+ ");
 const KIND_OF_FREE: u16 = u16::from_le_bytes(*b"- ") - ALLOCATION;
 
@@ -79,79 +83,111 @@ impl EventBatch {
         self.length = 0;
     }
 
-    /// Fills the batch from the start of `text`.
+    /// Fills the batch with the lines of `text` from `start` on, up to its last [`BLOCK`] or so.
+    ///
+    /// Line feeds are found for a whole block first: so no line has to wait until the processor
+    /// knows where the one before it ends, and several are read at the same time.
     #[inline]
-    pub(crate) fn take(&mut self, text: &[u8], known: usize) -> Taken {
+    pub(crate) fn take(&mut self, text: &[u8], start: usize, known: usize) -> Taken {
         let known = u32::try_from(known).unwrap_or(u32::MAX);
-        let mut taken = Taken::default();
-        let mut rest = text;
-        for slot in self.events.iter_mut() {
-            let Some((event, bytes)) = event_at(rest, known) else {
+        let (mut line, mut last_line) = (start, start);
+        self.length = 0;
+        let (blocks, _) = text.get(start..).unwrap_or_default().as_chunks::<BLOCK>();
+        'blocks: for (block, at) in blocks.iter().zip((start..).step_by(BLOCK)) {
+            if self.length + BLOCK / SHORTEST > Self::MOST {
                 break;
-            };
-            *slot = event;
-            rest = &rest[bytes..];
-            taken.lines += 1;
-            taken.last_line_bytes = bytes;
+            }
+            let mut line_feeds = hex::possible_line_feeds(block);
+            while line_feeds != 0 {
+                let end = at + line_feeds.trailing_zeros() as usize;
+                line_feeds &= line_feeds - 1;
+                let event = event_between(text, line, end, known);
+                let slot = self.events.get_mut(self.length);
+                let Some((event, slot)) = event.zip(slot) else {
+                    break 'blocks;
+                };
+                *slot = event;
+                self.length += 1;
+                (last_line, line) = (line, end + 1);
+            }
         }
-        taken.bytes = text.len() - rest.len();
-        self.length = taken.lines;
-        taken
+        Taken {
+            lines: self.length,
+            bytes: line - start,
+            last_line_bytes: line - last_line,
+        }
     }
 }
 
-/// The event at the start of `text`, and the bytes of its line.
+/// The event in the line that starts at `start` and whose line feed may be at `end`.
 #[inline(always)]
-fn event_at(text: &[u8], known: u32) -> Option<(Event, usize)> {
-    let line = text.first_chunk::<LINE_BYTES>()?;
-    let (&letters, digits) = line.split_first_chunk::<2>()?;
-    // 0 or 2; one comparison for both, since no processor can predict which of them it is.
-    let kind = u16::from_le_bytes(letters).wrapping_sub(ALLOCATION);
-    if kind & !KIND_OF_FREE != 0 {
+fn event_between(text: &[u8], start: usize, end: usize, known: u32) -> Option<Event> {
+    // Reaches into the line before, where there is one.
+    let word_and_end = text.get(end.checked_sub(LONGEST)?..=end)?;
+    let (word, line_feed) = word_and_end.split_first_chunk()?;
+    let word = u64::from_le_bytes(*word);
+    let length = end.wrapping_sub(start);
+    let digits = length.wrapping_sub(2);
+    if line_feed != b"\n" || length > LONGEST {
         return None;
     }
-    let (index, digits) = hex::line_of_digits(*digits.first_chunk()?)?;
-    // Seven digits leave room for the lowest bit.
+    let index = hex::digits_at_end(word, digits)?;
+    let letters = word >> (8 * (LONGEST - length));
+    // 0 or 2; one comparison for both, since no processor can predict which of them it is.
+    let kind = (letters as u16).wrapping_sub(ALLOCATION);
+    // Six digits leave room for the lowest bit.
     let event = Event((index << 1) | u32::from(kind / KIND_OF_FREE));
-    (index < known).then_some((event, digits + 3))
+    (kind & !KIND_OF_FREE == 0 && index < known).then_some(event)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The batch and what was taken, of `text` between other lines.
+    fn taken(text: &[u8], known: usize) -> (Vec<(u32, bool)>, Taken) {
+        let before = b"c 12345\n";
+        let text = [before, text, &b"c 1\n".repeat(BLOCK)].concat();
+        let mut batch = EventBatch::default();
+        let taken = batch.take(&text, before.len(), known);
+        let events = batch.events().iter();
+        let events = events.map(|event| (event.info().get(), event.is_free()));
+        (events.collect(), taken)
+    }
+
     #[test]
     fn takes_what_it_knows_and_leaves_the_rest() {
-        let mut batch = EventBatch::default();
-        let text = b"+ 0\n+ 1f\n- 0\n+ 20\n- 1\n          ";
-        let taken = batch.take(text, 0x20);
-        let events: Vec<_> = batch
-            .events()
-            .iter()
-            .map(|event| (event.info().get(), event.is_free()))
-            .collect();
+        let (events, whole) = taken(b"+ 0\n+ 1f\n- 0\n+ 20\n- 1\n", 0x20);
         assert_eq!(events, [(0, false), (0x1f, false), (0, true)]);
         let expected = Taken {
             lines: 3,
             bytes: 13,
             last_line_bytes: 4,
         };
-        assert_eq!(taken, expected);
+        assert_eq!(whole, expected);
         for text in [
-            &b"+ 1"[..],
-            b"",
-            b"c 1\n              ",
-            b"+  1\n              ",
+            "+ \n",
+            "\n",
+            "+  1\n",
+            "+ 1\r\n",
+            "+1\n",
+            "* 1\n",
+            "+ 0000001\n",
         ] {
-            assert_eq!(batch.take(text, 0x20), Taken::default());
+            assert_eq!(taken(text.as_bytes(), 0x20).1, Taken::default(), "{text:?}");
         }
+        assert_eq!(taken(b"- 000001\n", 2).0, [(1, true)]);
+        assert_eq!(EventBatch::default().take(b"+ 1\n", 0, 2), Taken::default());
     }
 
     #[test]
     fn a_batch_is_bounded() {
         let mut batch = EventBatch::default();
-        let text = b"- 7\n".repeat(EventBatch::MOST + 10);
-        assert_eq!(batch.take(&text, 8).lines, EventBatch::MOST);
+        let text = b"- 7\n".repeat(2 * EventBatch::MOST);
+        let all = EventBatch::MOST - BLOCK / SHORTEST..=EventBatch::MOST;
+        let taken = batch.take(&text, 8, 8);
+        assert!(all.contains(&taken.lines), "{taken:?}");
+        assert_eq!(taken.bytes, taken.lines * 4);
     }
 
     #[test]

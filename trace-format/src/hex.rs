@@ -39,46 +39,58 @@ const fn repeated(byte: u8) -> u64 {
     u64::from_ne_bytes([byte; 8])
 }
 
-/// Reads up to seven digits and the line feed behind them from eight bytes, without a branch that
-/// depends on how many there are. `None` when there is anything else; then the general parser has
-/// to look.
-///
-/// Returns the number and its count of digits.
+/// Set in every digit and in a space, not in a line feed.
+const NOT_IN_LINE_FEED: u8 = 0x20;
+
+/// A bit for each byte of `block`, the lowest for the first, that may be a line feed: it is no
+/// digit, space or sign. What else it may be remains to be seen.
 #[inline]
 #[must_use]
-pub fn line_of_digits(bytes: [u8; 8]) -> Option<(u32, usize)> {
-    /// Set in every digit, not in a line feed.
-    const IN_DIGITS: u8 = 0x20;
-    let word = u64::from_le_bytes(bytes);
-    let end = (!word & repeated(IN_DIGITS)).trailing_zeros();
-    let digits = (end / 8) as usize;
-    let terminator = word.wrapping_shr(end & !7) as u8;
-    if terminator != b'\n' || digits == 0 {
-        return None;
-    }
-    // First digit lowest; after the shift the digits fill the word's upper end.
-    let shift = IN_DIGITS.trailing_zeros().wrapping_sub(end);
-    let text = word.wrapping_shl(shift);
-    let letters = (text >> 6) & repeated(1);
-    let low = text & repeated(0x0f);
-    let nibbles = low + letters * 9;
-    // Upper halves: 3 in digits up to 9, 6 in letters, nothing outside of the number.
-    let upper = repeated(0x30).wrapping_shl(shift) + letters * 0x30;
-    let wrong_upper = (text ^ low) ^ upper;
-    // Values: 10 or more in letters only, never 16.
-    let wrong_value = ((nibbles + repeated(6)) ^ (letters << 4)) | nibbles;
-    if wrong_upper | (wrong_value & repeated(0x10)) != 0 {
-        return None;
-    }
-    Some((joined(nibbles), digits))
+pub fn possible_line_feeds(block: &[u8; 64]) -> u64 {
+    let (words, _) = block.as_chunks::<8>();
+    let marks = words.iter().map(|&word| {
+        let absent = !u64::from_le_bytes(word) & repeated(NOT_IN_LINE_FEED);
+        // Gathers the eight marks in the highest byte, in order: no two of the products' bits meet.
+        (absent >> NOT_IN_LINE_FEED.trailing_zeros()).wrapping_mul(0x0102_0408_1020_4080) >> 56
+    });
+    marks
+        .zip((0..64).step_by(8))
+        .fold(0, |all, (marks, at)| all | (marks << at))
 }
 
-/// The number whose hexadecimal digits are the bytes of `nibbles`, the lowest byte first.
+/// The number whose one to seven digits are the last bytes of `word`, the lowest byte being the
+/// first; `None` where one is no lower-case hexadecimal digit. Without a branch that depends on
+/// how many there are.
+#[inline(always)]
+#[must_use]
+pub const fn digits_at_end(word: u64, digits: usize) -> Option<u32> {
+    /// From a letter, once [`ZERO`] is taken off, to its value.
+    const LETTER: u64 = ((b'a' ^ ZERO) - 10) as u64;
+    const ZERO: u8 = b'0';
+    // Neither none nor eight, which would not fit beside an event's kind.
+    if digits.wrapping_sub(1) >= 7 {
+        return None;
+    }
+    let of_number = u64::MAX << (64 - 8 * digits);
+    let text = (word ^ repeated(ZERO)) & of_number;
+    let letters = (text >> 6) & repeated(1);
+    // A byte below LETTER borrows from the next, and is itself wrong afterwards.
+    let values = text.wrapping_sub(letters * LETTER);
+    // None above 15; 10 and more in letters only.
+    let beyond = values & repeated(0xf0);
+    let wrong_kind = (values.wrapping_add(repeated(6)) ^ (letters << 4)) & repeated(0x10);
+    if beyond | wrong_kind != 0 {
+        return None;
+    }
+    Some(joined(values))
+}
+
+/// The number whose hexadecimal digits are the bytes of `values`, the lowest byte first.
 #[inline]
-const fn joined(nibbles: u64) -> u32 {
-    let bytes = (nibbles.wrapping_mul(0x1001) >> 8) & 0x00ff_00ff_00ff_00ff;
-    let halves = (bytes.wrapping_mul(0x0100_0001) >> 16) & 0x0000_ffff_0000_ffff;
-    (halves.wrapping_mul(1 + (1 << 48)) >> 32) as u32
+const fn joined(values: u64) -> u32 {
+    let bytes = (values.wrapping_mul(0x1001) >> 8) & 0x00ff_00ff_00ff_00ff;
+    let halves = bytes.wrapping_mul(0x0100_0001) >> 16;
+    ((halves as u32) << 16) | ((halves >> 32) as u32 & 0xffff)
 }
 
 #[cfg(test)]
@@ -115,21 +127,26 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_line_of_digits_reads_as_the_general_parser_reads_it(bytes: [u8; 8], digits in 0usize..8) {
-            let mut line = bytes;
-            let text = format!("{:07x}", u64::from_le_bytes(bytes) & 0xfff_ffff);
-            line[..digits].copy_from_slice(&text.as_bytes()[..digits]);
-            line[digits] = b'\n';
-            for line in [line, bytes] {
-                let end = line.iter().position(|&byte| byte == b'\n');
-                let expected = end.filter(|&end| end > 0).and_then(|end| {
-                    let digits = line[..end].iter().map(|&byte| digit(byte));
-                    let value = digits.into_iter().try_fold(0u32, |value, digit| {
-                        Some((value << 4) | u32::from(digit?))
-                    });
-                    Some((value?, end))
+        fn digits_read_as_the_general_parser_reads_them(bytes: [u8; 8], digits in 0usize..=8) {
+            let text = format!("{:08x}", u64::from_le_bytes(bytes) as u32);
+            let text = *text.as_bytes().first_chunk().unwrap();
+            for bytes in [text, bytes] {
+                let digits_alone = bytes[8 - digits..].iter().map(|&byte| digit(byte));
+                let value = digits_alone.into_iter().try_fold(0u32, |value, digit| {
+                    Some((value << 4) | u32::from(digit?))
                 });
-                prop_assert_eq!(line_of_digits(line), expected);
+                let expected = value.filter(|_| (1..8).contains(&digits));
+                prop_assert_eq!(digits_at_end(u64::from_le_bytes(bytes), digits), expected);
+            }
+        }
+
+        #[test]
+        fn no_line_feed_is_missed_and_no_part_of_an_event_is_taken_for_one(bytes: [u8; 64]) {
+            let found = possible_line_feeds(&bytes);
+            for (at, byte) in bytes.into_iter().enumerate() {
+                let is_marked = (found >> at) & 1 == 1;
+                prop_assert!(is_marked || byte != b'\n');
+                prop_assert!(!is_marked || !b"+- 0123456789abcdef".contains(&byte));
             }
         }
     }

@@ -199,7 +199,7 @@ impl<R: BufRead> RecordReader<R> {
         let Ok(buffer) = self.source.fill_buf() else {
             return;
         };
-        let taken = batch.take(buffer.get(self.start..).unwrap_or_default(), known);
+        let taken = batch.take(buffer, self.start, known);
         if taken.bytes > 0 {
             self.start += taken.bytes;
             self.next_byte += taken.bytes as u64;

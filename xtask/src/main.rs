@@ -14,6 +14,7 @@ mod build;
 mod command;
 mod dist;
 mod environment;
+mod machine;
 mod progress;
 mod run;
 mod setup;

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use crate::command::{capture, command, run as run_command};
+use crate::command::{command, run as run_command};
 use crate::progress::{note, step};
 use crate::setup::{packages, private_apt::PrivateApt};
 use crate::workspace::Workspace;
@@ -207,21 +207,7 @@ fn measure(place: &Place, work: Work, rounds: u32) -> Result<Samples> {
 
 /// Kernel, processor and versions of the tracers.
 fn machine() -> Result<String> {
-    let first_line = |text: String| text.lines().next().unwrap_or_default().trim().to_owned();
-    let kernel = first_line(capture(command("uname").arg("-r"))?);
-    let cpus = std::fs::read_to_string("/proc/cpuinfo")?;
-    let model = cpus
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"));
-    let model = model.map_or("", |line| line.trim_start_matches(['\t', ' ', ':']));
-    let count = std::thread::available_parallelism()?;
-    let versions = capture(
-        command("dpkg-query")
-            .args(["--show", "--showformat=${Package} ${Version}, "])
-            .args(["bpftrace", "bpfcc-tools", "heaptrack", "valgrind"]),
-    )?;
-    Ok(format!(
-        "Linux {kernel}, {count} CPUs ({model}, a virtual machine); {}libbpf-tools of {LIBBPF_SUITE}.",
-        versions
-    ))
+    let packages = ["bpftrace", "bpfcc-tools", "heaptrack", "valgrind"];
+    let machine = crate::machine::machine(&packages)?;
+    Ok(format!("{machine}, libbpf-tools of {LIBBPF_SUITE}."))
 }

@@ -6,6 +6,7 @@
 
 mod contenders;
 mod random;
+mod rounds;
 mod table;
 mod trace;
 
@@ -16,6 +17,7 @@ use std::process::Stdio;
 use anyhow::{Context as _, Result, bail};
 
 use crate::command::{cargo, command, run};
+use crate::machine::machine;
 use crate::progress::{note, nothing_to_do, step};
 use crate::setup;
 use crate::workspace::Workspace;
@@ -37,9 +39,15 @@ pub(crate) struct Options {
     /// How often each reader runs.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Only generate the traces.
-    #[arg(long)]
+    /// Only build, and generate the traces.
+    #[arg(long, conflicts_with = "prepared")]
     prepare: bool,
+    /// Build nothing: use what an earlier run with --prepare has left.
+    #[arg(long)]
+    prepared: bool,
+    /// Add to the rounds of earlier runs instead of forgetting them.
+    #[arg(long = "continue")]
+    further: bool,
 }
 
 /// The task `bench-report`. Prints the tables to standard output and keeps them in [`DOCUMENT`].
@@ -47,22 +55,27 @@ pub(crate) struct Options {
 /// # Errors
 /// Also when a report takes more than [`TIME_LIMIT`] or [`MEMORY_LIMIT`].
 pub(crate) fn bench_report(workspace: &Workspace, options: &Options) -> Result<()> {
-    setup::test_programs(workspace)?;
-    let mut build = cargo();
-    build.args(["build", "--quiet", "--release", "--package", "htrace-bpf"]);
-    run(build.current_dir(&workspace.root))?;
+    if !options.prepared {
+        prepare(workspace)?;
+    }
     let mut tables = Vec::new();
     for &millions in &options.millions {
         let file = generated(workspace, millions)?;
         if !options.prepare {
             let rounds = rounds(workspace, options, &file)?;
-            tables.push((millions, table::rows(&rounds)?));
+            let rows = table::rows(&rounds)?;
+            publish(workspace, millions, rounds.len(), &rows)?;
+            tables.push(rows);
         }
     }
-    for (millions, rows) in &tables {
-        publish(workspace, options, *millions, rows)?;
-    }
-    tables.iter().try_for_each(|(_, rows)| judge(rows))
+    tables.iter().try_for_each(|rows| judge(rows))
+}
+
+fn prepare(workspace: &Workspace) -> Result<()> {
+    setup::test_programs(workspace)?;
+    let mut build = cargo();
+    build.args(["build", "--quiet", "--release", "--package", "htrace-bpf"]);
+    run(build.current_dir(&workspace.root))
 }
 
 /// The trace of that many million events; written unless it is there.
@@ -98,10 +111,15 @@ fn generate(events: u64, file: &Path) -> Result<()> {
     std::fs::rename(&unfinished, file).with_context(|| format!("renaming to {}", file.display()))
 }
 
+/// Measures, and hands back what is known afterwards: also of earlier runs, if so asked.
 fn rounds(workspace: &Workspace, options: &Options, file: &Path) -> Result<Vec<Round>> {
     let htrace = workspace.binary(true);
-    let mut rounds = Vec::new();
-    for number in 1..=options.rounds {
+    let kept = file.with_extension("rounds");
+    let mut rounds = match options.further {
+        true => rounds::load(&kept)?,
+        false => Vec::new(),
+    };
+    for number in (rounds.len() + 1..).take(options.rounds as usize) {
         let mut round = Round::new();
         for contender in Contender::ALL {
             let run = contender.measure(&htrace, file)?;
@@ -112,14 +130,16 @@ fn rounds(workspace: &Workspace, options: &Options, file: &Path) -> Result<Vec<R
             round.push(run);
         }
         rounds.push(round);
+        rounds::save(&rounds, &kept)?;
     }
     Ok(rounds)
 }
 
 #[expect(clippy::print_stdout, reason = "the table is what was asked for")]
-fn publish(workspace: &Workspace, options: &Options, millions: u64, rows: &[Row]) -> Result<()> {
-    let rounds = options.rounds;
-    let head = format!("Report on {millions} million events, {rounds} rounds, medians:\n\n");
+fn publish(workspace: &Workspace, millions: u64, rounds: usize, rows: &[Row]) -> Result<()> {
+    let machine = machine(&["heaptrack", "zstd"])?;
+    let head =
+        format!("Report on {millions} million events, {rounds} rounds, medians; {machine}:\n\n");
     let text = head + &table::render(rows);
     print!("{text}");
     let path = workspace.root.join(DOCUMENT);

@@ -1,6 +1,6 @@
 //! What the fuzz targets do with an input, so that stable tests can replay their seeds.
 //!
-//! Each function takes any bytes and must neither panic nor use memory out of proportion.
+//! Each function takes any bytes and must neither panic nor use memory, or write, out of proportion.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
@@ -26,7 +26,37 @@ use htrace_trace_format::{EventBatch, RecordReader};
 /// Tables of an input may take this much memory.
 const MEMORY_LIMIT: usize = 64 << 20;
 
-/// The input as every file that is opened; outputs go nowhere.
+/// What all outputs of an input of `length` bytes may come to, each: work is counted in what it
+/// writes, since time depends on what else a machine does.
+const fn output_limit(length: usize) -> usize {
+    (32 << 20) + length * 2048
+}
+
+/// An output that may not grow beyond a limit.
+struct Bounded {
+    left: usize,
+}
+
+impl Bounded {
+    fn of(data: &[u8]) -> Self {
+        let left = output_limit(data.len());
+        Self { left }
+    }
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        assert!(bytes.len() <= self.left, "an output is out of proportion");
+        self.left -= bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The input as every file that is opened; outputs go nowhere, but are counted.
 struct OneFile<'a>(&'a [u8]);
 
 impl Files for OneFile<'_> {
@@ -35,7 +65,7 @@ impl Files for OneFile<'_> {
     }
 
     fn create(&self, _path: &Path) -> io::Result<Box<dyn Write>> {
-        Ok(Box::new(io::sink()))
+        Ok(Box::new(Bounded::of(self.0)))
     }
 
     fn is_ordinary(&self, _path: &Path) -> bool {
@@ -80,16 +110,16 @@ pub fn suppressions(data: &[u8]) {
 /// Everything that is printed of a trace.
 pub fn renderers(data: &[u8]) {
     let loaded = load(data, rules(), &mut ());
-    let _ = write_check("input", &loaded, &mut io::sink());
+    let _ = write_check("input", &loaded, &mut Bounded::of(data));
     let profile = loaded.profile;
-    let _ = compare(&profile, &profile).write(CostKind::Peak, 10, &mut io::sink());
+    let _ = compare(&profile, &profile).write(CostKind::Peak, 10, &mut Bounded::of(data));
     if profile.entries.len() < 100 {
         let options = FlamegraphOptions {
             kind: CostKind::Allocations,
             shorten_templates: true,
             reverse: false,
         };
-        let _ = write_svg(&profile, Some(&profile), options, &mut io::sink());
+        let _ = write_svg(&profile, Some(&profile), options, &mut Bounded::of(data));
     }
     for format in [Format::Text, Format::Json] {
         let mut request = Request::new("input".into());
@@ -103,7 +133,7 @@ pub fn renderers(data: &[u8]) {
             View::Tree(Direction::BottomUp),
             View::CallersAndCallees,
         ];
-        let _ = request::run(&request, &OneFile(data), &mut io::sink(), &mut io::sink());
+        let _ = request::run(&request, &OneFile(data), &mut Bounded::of(data), &mut Bounded::of(data));
     }
     for merge in [true, false] {
         let mut request = Request::new("input".into());
@@ -114,7 +144,7 @@ pub fn renderers(data: &[u8]) {
         request.massif = Some("massif".into());
         request.base = merge.then(|| "base".into());
         request.filter_function = (!merge).then(|| "main".into());
-        let _ = request::run(&request, &OneFile(data), &mut io::sink(), &mut io::sink());
+        let _ = request::run(&request, &OneFile(data), &mut Bounded::of(data), &mut Bounded::of(data));
     }
 }
 
@@ -134,8 +164,8 @@ pub fn drop_in(data: &[u8]) {
             &words,
             version,
             &OneFile(data),
-            &mut io::sink(),
-            &mut io::sink(),
+            &mut Bounded::of(data),
+            &mut Bounded::of(data),
         );
     }
 }

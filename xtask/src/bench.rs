@@ -5,20 +5,22 @@
 //! a slow minute of the machine hits all; the median over the rounds is shown.
 
 mod contenders;
+mod kernel_stats;
+mod place;
 mod table;
 mod tracing;
 mod unwind;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::command::{command, run};
 use crate::progress::{note, step};
 use crate::workspace::Workspace;
 use crate::{build, setup};
 use contenders::Contender;
+use place::Place;
 use table::Row;
 
 /// A process that merely uses the same libc must not cost more than this, as a ratio to untraced.
@@ -57,46 +59,14 @@ pub(crate) fn bench(workspace: &Workspace, options: &Options) -> Result<()> {
     }
     setup::setup(workspace, true)?;
     build::build(workspace, true)?;
-    let place = Place::prepare(workspace)?;
+    let place = Place::make(workspace, "bench")?;
+    place.compile(workspace, "cc", "malloc_loop.c", &[])?;
     let results = step(format_args!("{} rounds", options.rounds), || {
         rounds(&place, options)
     })?;
     let rows = table::rows(&results)?;
     print_table(&table::render(&rows))?;
     judge(&rows)
-}
-
-/// Where the benchmark's files lie.
-#[derive(Debug)]
-struct Place {
-    dir: PathBuf,
-    htrace: PathBuf,
-}
-
-impl Place {
-    /// Makes the directory and compiles the loop.
-    fn prepare(workspace: &Workspace) -> Result<Self> {
-        let dir = workspace.target.join("bench");
-        std::fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
-        let place = Self {
-            dir,
-            htrace: workspace.binary(true),
-        };
-        let source = workspace.root.join("xtask/bench/malloc_loop.c");
-        run(command("cc")
-            .args(["-O2", "-Wall", "-o"])
-            .arg(place.program())
-            .arg(source))?;
-        Ok(place)
-    }
-
-    fn program(&self) -> PathBuf {
-        self.dir.join("malloc_loop")
-    }
-
-    fn result(&self) -> PathBuf {
-        self.dir.join("result")
-    }
 }
 
 /// Nanoseconds a pair of every contender, one per round.

@@ -6,8 +6,11 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{Place, take_result};
+use super::{place::Place, take_result};
 use crate::command::{command, run, shown};
+
+/// The loop.
+const PROGRAM: &str = "malloc_loop";
 
 /// Untraced loops are short: more pairs make their time sure.
 const UNTRACED_FACTOR: u32 = 500;
@@ -59,7 +62,7 @@ impl fmt::Display for Contender {
 
 fn traced_loop(place: &Place, pairs: u32) -> [std::ffi::OsString; 3] {
     [
-        place.program().into(),
+        place.file(PROGRAM).into(),
         pairs.to_string().into(),
         place.result().into(),
     ]
@@ -67,7 +70,7 @@ fn traced_loop(place: &Place, pairs: u32) -> [std::ffi::OsString; 3] {
 
 fn untraced(place: &Place, pairs: u32) -> Result<()> {
     let pairs = pairs.saturating_mul(UNTRACED_FACTOR);
-    run(command(place.program())
+    run(command(place.file(PROGRAM))
         .arg(pairs.to_string())
         .arg(place.result()))
 }
@@ -77,13 +80,13 @@ fn htrace(place: &Place) -> Command {
     htrace
         .arg("--quiet")
         .arg("-o")
-        .arg(place.dir.join("htrace.zst"));
+        .arg(place.file("htrace.zst"));
     htrace
 }
 
 fn heaptrack(place: &Place) -> Command {
     let mut heaptrack = command("heaptrack");
-    heaptrack.arg("-o").arg(place.dir.join("heaptrack"));
+    heaptrack.arg("-o").arg(place.file("heaptrack"));
     heaptrack
 }
 
@@ -108,7 +111,7 @@ fn bpftrace(place: &Place, pairs: u32) -> Result<Command> {
 
 /// The libc that the loop is linked with.
 fn libc_of(place: &Place) -> Result<String> {
-    let libraries = crate::command::capture(command("ldd").arg(place.program()))?;
+    let libraries = crate::command::capture(command("ldd").arg(place.file(PROGRAM)))?;
     let line = libraries
         .lines()
         .find(|line| line.trim_start().starts_with("libc.so"));
@@ -133,7 +136,7 @@ fn quietly(tracer: &mut Command) -> Result<()> {
 /// Does `work` while htrace-bpf traces a process that has started and now waits.
 fn beside_a_traced_process(place: &Place, work: impl FnOnce() -> Result<()>) -> Result<()> {
     let mut other = htrace(place);
-    other.arg("--").arg(place.program()).arg("hold");
+    other.arg("--").arg(place.file(PROGRAM)).arg("hold");
     let mut tracer = other
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -4,24 +4,30 @@
 //! and spreads over the rounds are told. What is measured of a work is kept in `target/bench`, so that
 //! works can be measured one by one; the document is written anew from all that is kept.
 
+mod attach;
 mod chart;
 mod contenders;
 mod document;
+mod goals;
+mod measure;
 mod run;
 mod samples;
+mod serve;
+mod tracers;
 mod works;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
-use crate::command::{command, run as run_command};
+use super::place::Place;
+use crate::command::command;
 use crate::progress::{note, step};
 use crate::setup::{packages, private_apt::PrivateApt};
 use crate::workspace::Workspace;
 use crate::{build, setup};
 use contenders::Contender;
-use samples::Samples;
+use samples::{Figure, Samples};
 use works::Work;
 
 /// Debian's packages with the other tracers and with the programs that are recorded.
@@ -46,6 +52,12 @@ pub(crate) struct Options {
     /// Measure only these works; the others' figures of before are kept.
     #[arg(long, value_enum, value_delimiter = ',')]
     work: Vec<Work>,
+    /// Measure only these; the others' figures of before are kept.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    tool: Vec<Contender>,
+    /// Forget the figures of before of what is measured; else the new ones are added to them.
+    #[arg(long)]
+    anew: bool,
     /// How often each contender runs.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -57,79 +69,46 @@ pub(crate) struct Options {
     prepared: bool,
 }
 
-/// Where the benchmark's files lie.
-#[derive(Debug)]
-struct Place {
-    dir: PathBuf,
-    htrace: PathBuf,
-}
+/// Names in the benchmark's directory.
+const LIBBPF_TOOLS: &str = "libbpf-tools";
+const KERNEL_HEADERS: &str = "kernel-headers";
 
-impl Place {
-    fn of(workspace: &Workspace) -> Result<Self> {
-        let dir = workspace.target.join("bench/tracing");
-        std::fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
-        Ok(Self {
-            dir,
-            htrace: workspace.binary(true),
-        })
-    }
-
-    fn pairs(&self) -> PathBuf {
-        self.dir.join("pairs")
-    }
-
-    fn result(&self) -> PathBuf {
-        self.dir.join("result")
-    }
-
-    fn libbpf_tools(&self) -> PathBuf {
-        self.dir.join("libbpf-tools")
-    }
-
-    fn kernel_headers(&self) -> PathBuf {
-        self.dir.join("kernel-headers")
-    }
-
-    fn samples(&self, work: Work) -> PathBuf {
-        self.dir.join(format!("{}.tsv", work.name()))
-    }
+fn kept(place: &Place, work: Work) -> PathBuf {
+    place.file(&format!("{}.tsv", work.name()))
 }
 
 /// The task `bench tracing`. Prints figures as they come, and writes `docs/benchmarks.md`.
 pub(crate) fn tracing(workspace: &Workspace, options: &Options) -> Result<()> {
-    let place = Place::of(workspace)?;
+    let place = Place::make(workspace, "bench/tracing")?;
     if !options.prepared {
         prepare(workspace, &place)?;
     }
     if options.prepare {
         return Ok(());
     }
-    let works = match options.work.as_slice() {
-        [] => Work::ALL.to_vec(),
-        some => some.to_vec(),
-    };
-    for work in works {
+    for &work in chosen(&options.work, &Work::ALL) {
         step(format_args!("{}", work.name()), || {
-            measure(&place, work, options.rounds)?.write(&place.samples(work))
+            measure_rounds(&place, work, options)
         })?;
     }
     document::write(&workspace.root.join("docs"), &place)
 }
 
+/// What was named, or all.
+fn chosen<'a, T>(named: &'a [T], all: &'a [T]) -> &'a [T] {
+    if named.is_empty() { all } else { named }
+}
+
 fn prepare(workspace: &Workspace, place: &Place) -> Result<()> {
     setup::setup(workspace, false)?;
     packages("programs that the benchmark needs", PACKAGES)?;
-    libbpf_tools(&place.libbpf_tools())?;
-    kernel_headers(&place.kernel_headers())?;
+    libbpf_tools(&place.file(LIBBPF_TOOLS))?;
+    kernel_headers(&place.file(KERNEL_HEADERS))?;
     let memleak = workspace.root.join("xtask/bench/memleak.py");
-    std::fs::copy(memleak, place.dir.join("memleak.py"))?;
+    std::fs::copy(memleak, place.file("memleak.py"))?;
     build::build(workspace, true)?;
-    run_command(
-        command("g++")
-            .args(["-O2", "-fomit-frame-pointer", "-Wall", "-pthread", "-o"])
-            .arg(place.pairs())
-            .arg(workspace.root.join("xtask/bench/pairs.cpp")),
-    )
+    let options = ["-fomit-frame-pointer", "-pthread"];
+    place.compile(workspace, "g++", "pairs.cpp", &options)
 }
 
 fn libbpf_tools(dir: &Path) -> Result<()> {
@@ -181,19 +160,21 @@ fn kernel_headers(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs all contenders that can do a work, round by round.
-fn measure(place: &Place, work: Work, rounds: u32) -> Result<Samples> {
-    let mut samples = Samples::default();
-    for round in 1..=rounds {
-        for contender in Contender::ALL {
-            if !contender.does(work) {
-                continue;
-            }
-            match contender.measure(place, work) {
+/// Runs all contenders that can do a work, round by round, and keeps each round at once.
+fn measure_rounds(place: &Place, work: Work, options: &Options) -> Result<()> {
+    let contenders = chosen(&options.tool, &Contender::ALL);
+    let mut samples = Samples::read(&kept(place, work));
+    if options.anew {
+        contenders.iter().for_each(|&one| samples.forget(one));
+    }
+    for round in 1..=options.rounds {
+        for &contender in contenders.iter().filter(|one| one.does(work, round)) {
+            match measure::measure(place, contender, work) {
                 Ok(sample) => {
+                    let (unit, digits) = work.unit().shown();
+                    let value = sample.get(Figure::Value);
                     note(format_args!(
-                        "round {round}: {contender}: {}",
-                        sample.told(work)
+                        "round {round}: {contender}: {value:.digits$} {unit}"
                     ));
                     samples.add(contender, sample);
                 }
@@ -201,8 +182,9 @@ fn measure(place: &Place, work: Work, rounds: u32) -> Result<Samples> {
                 Err(error) => note(format_args!("round {round}: {contender}: {error:#}")),
             }
         }
+        samples.write(&kept(place, work))?;
     }
-    Ok(samples)
+    Ok(())
 }
 
 /// Kernel, processor and versions of the tracers.

@@ -6,23 +6,22 @@
 //! nanoseconds a frame, and what remains at no frame. Then the sizes of tables, and the time that
 //! making them takes.
 
-mod kernel_stats;
 mod line;
 mod tables;
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{print_table, take_result};
-use crate::command::{command, run, shown};
+use super::kernel_stats::{self, KernelStats, Run};
+use super::{place::Place, print_table, take_result};
+use crate::command::{command, shown};
 use crate::progress::{note, step};
 use crate::workspace::Workspace;
 use crate::{build, setup};
-use kernel_stats::{KernelStats, Run};
 use line::Line;
 
 /// Frames of the measured stacks, as in the question whether 33 cost much more than 4.
@@ -42,38 +41,18 @@ pub(crate) struct Options {
 pub(crate) fn unwind(workspace: &Workspace, options: &Options) -> Result<()> {
     setup::setup(workspace, true)?;
     build::build(workspace, true)?;
-    let place = Place::prepare(workspace)?;
+    let place = Place::make(workspace, "bench")?;
+    place.compile(
+        workspace,
+        "c++",
+        "deep_frames.cpp",
+        &["-fomit-frame-pointer"],
+    )?;
     let depths = step("stacks of several depths", || measure_all(&place, options))?;
     let mut text = render(&depths)?;
     text.push('\n');
     text.push_str(&step("unwind tables", || tables::measure(workspace))?);
     print_table(&text)
-}
-
-/// Where files lie.
-struct Place {
-    dir: PathBuf,
-    htrace: PathBuf,
-}
-
-impl Place {
-    fn prepare(workspace: &Workspace) -> Result<Self> {
-        let dir = workspace.target.join("bench");
-        std::fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
-        let place = Self {
-            dir,
-            htrace: workspace.binary(true),
-        };
-        run(command("c++")
-            .args(["-O2", "-Wall", "-fomit-frame-pointer", "-o"])
-            .arg(place.program())
-            .arg(workspace.root.join("xtask/bench/deep_frames.cpp")))?;
-        Ok(place)
-    }
-
-    fn program(&self) -> PathBuf {
-        self.dir.join("deep_frames")
-    }
 }
 
 /// What one depth costs, in nanoseconds: the fastest of all rounds.
@@ -108,13 +87,13 @@ fn fastest(place: &Place, options: &Options, frames: u32) -> Result<Measured> {
 
 /// Traces the loop, and asks the kernel when it is done.
 fn measure(place: &Place, pairs: u32, frames: u32) -> Result<Measured> {
-    let result = place.dir.join("result");
+    let result = place.result();
     let mut tracer = command(&place.htrace);
     tracer
         .args(["--quiet", "-o"])
-        .arg(place.dir.join("deep.zst"))
+        .arg(place.file("deep.zst"))
         .arg("--")
-        .arg(place.program())
+        .arg(place.file("deep_frames"))
         .args([frames.to_string(), pairs.to_string()])
         .arg(&result)
         .stdin(Stdio::piped())

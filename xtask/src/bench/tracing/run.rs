@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::bench::kernel_stats::{self, Run};
 use crate::command::{command, shown};
 
 /// What a process took, as far as it was seen before its end.
@@ -20,6 +21,8 @@ pub(super) struct Taken {
     pub(super) cpu: f64,
     /// Standard error.
     pub(super) said: String,
+    /// Its BPF programs, and what they have cost if the kernel counts it.
+    pub(super) programs: Vec<Run>,
 }
 
 /// Distance of looks at a process.
@@ -72,6 +75,11 @@ pub(super) fn look(pid: u32, taken: &mut Taken) {
     let ticks = behind.split(' ').skip(11).take(2);
     let ticks: f64 = ticks.filter_map(|field| field.parse::<f64>().ok()).sum();
     taken.cpu = taken.cpu.max(ticks / TICKS_A_SECOND);
+    let programs = kernel_stats::runs(pid).unwrap_or_default();
+    let runs = |programs: &[Run]| programs.iter().map(|run| run.count).sum::<u64>();
+    if runs(&programs) >= runs(&taken.programs) {
+        taken.programs = programs;
+    }
 }
 
 /// Starts a program that says `ready`, and waits until it has.

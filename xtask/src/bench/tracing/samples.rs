@@ -6,75 +6,50 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 
 use super::contenders::Contender;
-use super::works::{Unit, Work};
+
+/// A figure of a run. They are kept in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Figure {
+    /// What the work is about, in its unit.
+    Value,
+    /// Peak of resident memory of the work, in KiB.
+    TargetKib,
+    /// The same of the tracer.
+    TracerKib,
+    /// CPU seconds of the tracer.
+    TracerCpu,
+    /// Bytes of the recording.
+    FileBytes,
+    /// Events that the tracer says it has lost.
+    Lost,
+    /// Milliseconds for detaching.
+    Detach,
+    /// Longest pause of the work, in milliseconds.
+    Pause,
+}
+
+impl Figure {
+    const COUNT: usize = Self::Pause as usize + 1;
+}
 
 /// What one run has given. What does not apply is 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Sample {
-    /// Nanoseconds a pair, seconds, or milliseconds until all probes were live.
-    pub(super) value: f64,
-    /// Peak of resident memory of the work, in KiB.
-    pub(super) target_kib: f64,
-    /// The same of the tracer.
-    pub(super) tracer_kib: f64,
-    /// CPU seconds of the tracer.
-    pub(super) tracer_cpu: f64,
-    /// Bytes of the recording.
-    pub(super) file_bytes: f64,
-    /// Events that the tracer says it has lost.
-    pub(super) lost: f64,
-    /// Milliseconds for detaching.
-    pub(super) detach: f64,
-    /// Longest pause of the work, in milliseconds.
-    pub(super) pause: f64,
-}
+pub(super) struct Sample([f64; Figure::COUNT]);
 
 impl Sample {
-    fn fields(&self) -> [f64; 8] {
-        [
-            self.value,
-            self.target_kib,
-            self.tracer_kib,
-            self.tracer_cpu,
-            self.file_bytes,
-            self.lost,
-            self.detach,
-            self.pause,
-        ]
+    pub(super) fn of(value: f64) -> Self {
+        Self::default().with(Figure::Value, value)
     }
 
-    fn of(fields: [f64; 8]) -> Self {
-        let [
-            value,
-            target_kib,
-            tracer_kib,
-            tracer_cpu,
-            file_bytes,
-            lost,
-            detach,
-            pause,
-        ] = fields;
-        Self {
-            value,
-            target_kib,
-            tracer_kib,
-            tracer_cpu,
-            file_bytes,
-            lost,
-            detach,
-            pause,
+    pub(super) fn with(mut self, figure: Figure, value: f64) -> Self {
+        if let Some(place) = self.0.get_mut(figure as usize) {
+            *place = value;
         }
+        self
     }
 
-    pub(super) fn told(&self, work: Work) -> String {
-        match work.unit() {
-            Unit::Nanoseconds => format!("{:.0} ns a pair", self.value),
-            Unit::Seconds => format!("{:.2} s", self.value),
-            Unit::Milliseconds => format!(
-                "{:.0} ms, detached in {:.0}, longest pause {:.1}",
-                self.value, self.detach, self.pause
-            ),
-        }
+    pub(super) fn get(&self, figure: Figure) -> f64 {
+        self.0.get(figure as usize).copied().unwrap_or_default()
     }
 }
 
@@ -87,18 +62,28 @@ impl Samples {
         self.0.entry(contender).or_default().push(sample);
     }
 
+    pub(super) fn forget(&mut self, contender: Contender) {
+        self.0.remove(&contender);
+    }
+
     pub(super) fn contenders(&self) -> impl Iterator<Item = Contender> {
         self.0.keys().copied()
     }
 
-    /// Median of a figure.
-    pub(super) fn median(&self, of: Contender, figure: impl Fn(&Sample) -> f64) -> Option<f64> {
-        median(&self.0.get(&of)?.iter().map(figure).collect::<Vec<_>>())
+    /// How many runs there were of the contender with the most.
+    pub(super) fn rounds(&self) -> usize {
+        self.0.values().map(Vec::len).max().unwrap_or(0)
     }
 
-    /// Least and most of the values.
-    pub(super) fn spread(&self, of: Contender) -> Option<(f64, f64)> {
-        let values = self.0.get(&of)?.iter().map(|sample| sample.value);
+    /// Median of a figure.
+    pub(super) fn median(&self, of: Contender, figure: Figure) -> Option<f64> {
+        let samples = self.0.get(&of)?.iter();
+        median(&samples.map(|sample| sample.get(figure)).collect::<Vec<_>>())
+    }
+
+    /// Least and most of a figure.
+    pub(super) fn spread(&self, of: Contender, figure: Figure) -> Option<(f64, f64)> {
+        let values = self.0.get(&of)?.iter().map(|sample| sample.get(figure));
         let least = values.clone().min_by(f64::total_cmp)?;
         Some((least, values.max_by(f64::total_cmp)?))
     }
@@ -107,8 +92,8 @@ impl Samples {
         let mut text = String::new();
         for (contender, samples) in &self.0 {
             for sample in samples {
-                let fields = sample.fields().map(|field| field.to_string());
-                text.push_str(&format!("{}\t{}\n", contender.name(), fields.join("\t")));
+                let figures = sample.0.map(|figure| figure.to_string());
+                text.push_str(&format!("{}\t{}\n", contender.name(), figures.join("\t")));
             }
         }
         std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
@@ -123,9 +108,9 @@ impl Samples {
             let contender = Contender::ALL
                 .into_iter()
                 .find(|one| named == Some(one.name()));
-            let fields: Vec<f64> = words.filter_map(|word| word.parse().ok()).collect();
-            if let (Some(contender), Ok(fields)) = (contender, fields.try_into()) {
-                samples.add(contender, Sample::of(fields));
+            let figures: Vec<f64> = words.filter_map(|word| word.parse().ok()).collect();
+            if let (Some(contender), Ok(figures)) = (contender, figures.try_into()) {
+                samples.add(contender, Sample(figures));
             }
         }
         samples
@@ -148,26 +133,19 @@ mod tests {
     fn what_is_kept_is_read_back() {
         let mut samples = Samples::default();
         for value in [3.5, 1.0, 2.0] {
-            let sample = Sample {
-                value,
-                lost: 7.0,
-                ..Sample::default()
-            };
-            samples.add(Contender::Htrace, sample);
+            let sample = Sample::of(value).with(Figure::Lost, 7.0);
+            samples.add(Contender::Htrace, sample.with(Figure::Pause, 0.25));
         }
         let path = std::env::temp_dir().join(format!("xtask-samples-{}", std::process::id()));
         samples.write(&path).unwrap();
         let read = Samples::read(&path);
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(
-            read.median(Contender::Htrace, |sample| sample.value),
-            Some(2.0)
-        );
-        assert_eq!(
-            read.median(Contender::Htrace, |sample| sample.lost),
-            Some(7.0)
-        );
-        assert_eq!(read.spread(Contender::Htrace), Some((1.0, 3.5)));
-        assert_eq!(read.median(Contender::Dhat, |sample| sample.value), None);
+        let median = |figure| read.median(Contender::Htrace, figure);
+        assert_eq!(median(Figure::Value), Some(2.0));
+        assert_eq!(median(Figure::Lost), Some(7.0));
+        assert_eq!(median(Figure::Pause), Some(0.25));
+        let spread = read.spread(Contender::Htrace, Figure::Value);
+        assert_eq!((spread, read.rounds()), (Some((1.0, 3.5)), 3));
+        assert_eq!(read.median(Contender::Dhat, Figure::Value), None);
     }
 }

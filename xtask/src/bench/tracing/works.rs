@@ -16,6 +16,12 @@ pub(super) enum Work {
     Deep,
     /// The same in two threads.
     DeepTwo,
+    /// The loop, with the kernel counting the time in BPF programs.
+    Programs,
+    /// The loop, of which the recorder's CPU counts.
+    Recorder,
+    /// A program that ends at once.
+    Start,
     /// An interpreter that allocates each object by malloc.
     Python,
     /// A database in memory.
@@ -32,15 +38,56 @@ pub(super) enum Work {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     Nanoseconds,
-    Seconds,
+    Microseconds,
     Milliseconds,
+    Seconds,
+}
+
+impl Unit {
+    /// Its name, and how many digits are worth telling.
+    pub(super) const fn shown(self) -> (&'static str, usize) {
+        match self {
+            Self::Nanoseconds => ("ns a pair", 0),
+            Self::Microseconds => ("µs an event", 3),
+            Self::Milliseconds => ("ms", 0),
+            Self::Seconds => ("s", 2),
+        }
+    }
+}
+
+/// Pairs of malloc and free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PairWork {
+    depth: u32,
+    threads: u32,
+}
+
+impl PairWork {
+    pub(super) const LOOP: Self = Self {
+        depth: 3,
+        threads: 1,
+    };
+
+    /// The command line.
+    pub(super) fn words(self, place: &Place, count: u32) -> Vec<String> {
+        vec![
+            place.file("pairs").to_string_lossy().into_owned(),
+            self.depth.to_string(),
+            self.threads.to_string(),
+            count.to_string(),
+            place.result().to_string_lossy().into_owned(),
+        ]
+    }
 }
 
 impl Work {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Loop,
         Self::Deep,
         Self::DeepTwo,
+        Self::Programs,
+        Self::Recorder,
+        Self::Start,
         Self::Python,
         Self::Sqlite,
         Self::Cc1plus,
@@ -53,6 +100,9 @@ impl Work {
             Self::Loop => "loop",
             Self::Deep => "deep",
             Self::DeepTwo => "deep-two",
+            Self::Programs => "programs",
+            Self::Recorder => "recorder",
+            Self::Start => "start",
             Self::Python => "python",
             Self::Sqlite => "sqlite",
             Self::Cc1plus => "cc1plus",
@@ -66,49 +116,59 @@ impl Work {
             Self::Loop => "Tight loop of malloc and free, 1 thread",
             Self::Deep => "The same below 33 frames of C++, 1 thread",
             Self::DeepTwo => "The same below 33 frames of C++, 2 threads on 2 CPUs",
-            Self::Python => "python3 with PYTHONMALLOC=malloc: 300,000 strings",
-            Self::Sqlite => "sqlite3: 40,000 rows and an index in memory",
-            Self::Cc1plus => "cc1plus on a source with `<map>` and `<string>`",
+            Self::Programs => "Time in BPF programs, tight loop",
+            Self::Recorder => "The recorder's CPU, tight loop",
+            Self::Start => "Start to end of a program that does nothing",
+            Self::Python => "python3 with PYTHONMALLOC=malloc: 900,000 strings",
+            Self::Sqlite => "sqlite3: 200,000 rows and an index in memory",
+            Self::Cc1plus => "cc1plus on a source with `<regex>` and `<iostream>`",
             Self::Redis => "redis-server: 20,000 SETs of 10 clients",
-            Self::Attach => "Attaching to python3 with its libraries",
+            Self::Attach => {
+                "Attaching to a process of more than 20 libraries, its tables kept from before"
+            }
         }
     }
 
     pub(super) const fn unit(self) -> Unit {
         match self {
-            Self::Loop | Self::Deep | Self::DeepTwo => Unit::Nanoseconds,
-            Self::Python | Self::Sqlite | Self::Cc1plus | Self::Redis => Unit::Seconds,
+            Self::Loop | Self::Deep | Self::DeepTwo | Self::Programs => Unit::Nanoseconds,
+            Self::Recorder => Unit::Microseconds,
+            Self::Start | Self::Python | Self::Sqlite | Self::Cc1plus | Self::Redis => {
+                Unit::Seconds
+            }
             Self::Attach => Unit::Milliseconds,
         }
     }
 
-    /// Frames and threads of a work with pairs.
-    pub(super) const fn pairs(self) -> Option<(u32, u32)> {
-        match self {
-            Self::Loop => Some((3, 1)),
-            Self::Deep => Some((33, 1)),
-            Self::DeepTwo => Some((33, 2)),
-            _ => None,
-        }
+    /// What is done in a work with pairs.
+    pub(super) const fn pairs(self) -> Option<PairWork> {
+        let (depth, threads) = match self {
+            Self::Loop => return Some(PairWork::LOOP),
+            Self::Deep => (33, 1),
+            Self::DeepTwo => (33, 2),
+            _ => return None,
+        };
+        Some(PairWork { depth, threads })
     }
 
     /// The words of a program that is run from its begin to its end.
     pub(super) fn program(self, place: &Place) -> Result<Option<Vec<String>>> {
-        const PYTHON: &str = "d={}\nfor i in range(100000): d[i%1000]=str(i)+'x'*(i%50)";
+        const PYTHON: &str = "d={}\nfor i in range(300000): d[i%1000]=str(i)+'x'*(i%50)";
         const SQL: &str = "create table t(a,b); with recursive c(x) as (select 1 union all select \
-                           x+1 from c where x<40000) insert into t select x,hex(x)||'abcdefgh' \
+                           x+1 from c where x<200000) insert into t select x,hex(x)||'abcdefgh' \
                            from c; create index i on t(b); select count(*) from t;";
-        const SOURCE: &str = "#include <map>\n#include <string>\n\
-                              std::map<std::string, int> names;\n";
+        const SOURCE: &str = "#include <iostream>\n#include <regex>\n\
+                              int main() { return std::regex_match(\"\", std::regex(\"a*\")); }\n";
         let words: Vec<String> = match self {
             Self::Python => {
                 let python = "import sys,os;print(os.path.realpath(sys.executable))";
                 let python = capture(command("python3").args(["-c", python]))?;
                 vec![python.trim().to_owned(), "-c".into(), PYTHON.into()]
             }
+            Self::Start => vec!["/bin/true".into()],
             Self::Sqlite => vec!["sqlite3".into(), ":memory:".into(), SQL.into()],
             Self::Cc1plus => {
-                let source = place.dir.join("source.cpp");
+                let source = place.file("source.cpp");
                 std::fs::write(&source, SOURCE)?;
                 let program = capture(command("g++").arg("-print-prog-name=cc1plus"))?;
                 let source = source.to_string_lossy().into_owned();

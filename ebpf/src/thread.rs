@@ -65,6 +65,22 @@ impl Pending {
         }
     }
 
+    /// A copy, field by field: of an assignment the compiler makes a loop over bytes, each turn of
+    /// which the verifier follows.
+    #[inline(always)]
+    const fn copied(&self) -> Self {
+        Self {
+            slot: self.slot,
+            return_address: self.return_address,
+            size: self.size,
+            argument: self.argument,
+            stack: self.stack,
+            function: self.function,
+            recorded: self.recorded,
+            padding: [0; 6],
+        }
+    }
+
     /// The same call, of which only what it does to an older block is recorded.
     #[must_use]
     pub const fn left_out(mut self) -> Self {
@@ -174,7 +190,7 @@ impl Thread {
         let mut kept = 0;
         for index in 0..MAX_PENDING {
             if index < depth && is_live(&self.pending[index]) {
-                self.pending[masked(kept)] = self.pending[index];
+                self.pending[masked(kept)] = self.pending[index].copied();
                 kept += 1;
             }
         }

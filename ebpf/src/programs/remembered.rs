@@ -189,6 +189,6 @@ unsafe extern "C" fn compare(
     if !holds || !remembered.mapping.contains(search.address) {
         return 0;
     }
-    search.found = remembered.mapping;
+    search.found.become_like(&remembered.mapping);
     1
 }

@@ -14,7 +14,7 @@ use htrace_ebpf_common::{
     point::{Point, Register},
 };
 use object::{
-    Object, ObjectSegment, ObjectSymbol, ReadRef, SegmentFlags, SymbolKind, elf,
+    Object, ObjectSegment, ReadRef, SegmentFlags, elf,
     read::elf::{ElfFile64, ElfSegment64},
 };
 
@@ -22,6 +22,7 @@ use super::{
     functions::{self, ProbedFunction},
     operators::{self, Kind, Operator, Verdict, image::Image},
     placement::{self, Spot, Task, emulated::KernelVersion},
+    symbols,
 };
 
 /// What places for probes depend on besides the code.
@@ -166,15 +167,13 @@ impl AttachPoints {
         let mut found = Self::default();
         // Only files with something to probe are worth reading further.
         let mut image = None;
-        for symbol in file.dynamic_symbols().chain(file.symbols()) {
-            if symbol.kind() != SymbolKind::Text || !symbol.is_definition() || symbol.is_local() {
-                continue;
-            }
-            let Ok(name) = symbol.name() else { continue };
-            if let Some(function) = functions.iter().find(|function| function.name == name) {
+        for symbol in symbols::functions(&file).filter(|symbol| !symbol.is_local) {
+            let function = functions
+                .iter()
+                .find(|function| function.name == symbol.name);
+            if let Some(function) = function {
                 let image = image.get_or_insert_with(|| Image::new(&file).ok());
-                let address = symbol.address();
-                let range = address..address.saturating_add(symbol.size());
+                let range = symbol.address..symbol.address.saturating_add(symbol.size);
                 let placer = Placer {
                     file: &file,
                     image: image.as_ref(),

@@ -82,3 +82,19 @@ pub(super) fn attach(
 pub(super) fn attach_tracepoint(program: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
     bpf::open_raw_tracepoint(program.as_fd(), &CString::new(name)?)
 }
+
+/// Threads that take links away at once.
+const AT_ONCE: usize = 16;
+
+/// Takes links away side by side: the kernel makes each wait until no thread is inside any program.
+pub(super) fn take_away(links: Vec<OwnedFd>) {
+    let mut links = links.into_iter();
+    let each = links.len().div_ceil(AT_ONCE).max(1);
+    std::thread::scope(|scope| {
+        while links.len() > 0 {
+            let some: Vec<OwnedFd> = links.by_ref().take(each).collect();
+            // Without a thread they go when the closure does, which is at once.
+            let _started = std::thread::Builder::new().spawn_scoped(scope, move || drop(some));
+        }
+    });
+}

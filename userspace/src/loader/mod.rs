@@ -21,6 +21,7 @@ pub mod operators;
 pub mod placement;
 mod privileges;
 mod self_test;
+mod symbols;
 pub mod tables;
 mod walks;
 
@@ -307,7 +308,7 @@ impl Programs {
     pub fn stop(&mut self) -> Result<(), LoadError> {
         self.settings.phase = Control::STOPPED;
         let stored = self.store_control();
-        self.links.clear();
+        links::take_away(std::mem::take(&mut self.links));
         stored
     }
 

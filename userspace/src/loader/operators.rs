@@ -17,10 +17,11 @@ pub(in crate::loader) mod survey;
 
 use std::fmt;
 
-use object::{Endianness, Object, ObjectSymbol, ReadRef, read::elf::ElfFile64};
+use object::{Endianness, ReadRef, read::elf::ElfFile64};
 
 pub use self::survey::Kind;
 use self::{flow::Flow, image::Image, names::Role, survey::Survey};
+use super::symbols;
 
 /// Bytes at the begin of a function that a probe may skip (`endbr64`, `test`), and one more.
 const ENTRY_LENGTH: u64 = 8;
@@ -119,13 +120,7 @@ pub fn find<'data, R: ReadRef<'data>>(
 
 /// Quick, because most modules have none.
 fn has_operators<'data, R: ReadRef<'data>>(file: &ElfFile64<'data, Endianness, R>) -> bool {
-    let mut symbols = file.dynamic_symbols().chain(file.symbols());
-    symbols.any(|symbol| {
-        symbol.is_definition()
-            && symbol
-                .name()
-                .is_ok_and(|name| Role::of_operator(name).is_some())
-    })
+    symbols::functions(file).any(|function| Role::of_operator(function.name).is_some())
 }
 
 fn judge<'data, R: ReadRef<'data>>(

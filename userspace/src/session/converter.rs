@@ -56,6 +56,7 @@ pub(super) struct Converter<W: Write, N> {
     start: u64,
     stamped: Option<u64>,
     sampled: Option<u64>,
+    told_pages: Option<u64>,
     malformed: u64,
     threads: FxHashSet<u32>,
     last_thread: u32,
@@ -105,6 +106,7 @@ impl<W: Write, N: Names> Converter<W, N> {
             start,
             stamped: None,
             sampled: None,
+            told_pages: None,
             malformed: 0,
             threads: FxHashSet::default(),
             last_thread: 0,
@@ -174,10 +176,18 @@ impl<W: Write, N: Names> Converter<W, N> {
         match resident_pages {
             Some(pages) if due => {
                 self.sampled = Some(now);
-                self.writer.rss(pages)
+                self.resident(pages)
             }
             _ => Ok(()),
         }
+    }
+
+    /// Tells the resident pages when they have changed; the value before holds until then.
+    fn resident(&mut self, pages: u64) -> io::Result<()> {
+        if self.told_pages.replace(pages) == Some(pages) {
+            return Ok(());
+        }
+        self.writer.rss(pages)
     }
 
     /// The writer, for checkpoints.

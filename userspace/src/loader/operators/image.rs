@@ -13,10 +13,11 @@ use iced_x86::{Decoder, DecoderOptions, Instruction};
 use object::{
     Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadRef, SegmentFlags,
     SymbolIndex, SymbolKind, elf,
-    read::elf::{ElfFile64, ElfSymbol64, Rela, SectionHeader},
+    read::elf::{ElfFile64, Rela, SectionHeader},
 };
 
 use super::{frames, names::Role};
+use crate::loader::symbols::{self, FunctionSymbol};
 
 /// Longest instruction in bytes.
 const LONGEST: u64 = 15;
@@ -68,8 +69,8 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
             slots: HashMap::new(),
             lifetime: std::marker::PhantomData,
         };
-        for symbol in file.dynamic_symbols().chain(file.symbols()) {
-            image.add_function(&symbol);
+        for function in symbols::functions(file) {
+            image.add_function(&function);
         }
         for section in file.sections() {
             if section
@@ -171,15 +172,12 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         bytes.try_into().ok().map(u64::from_le_bytes)
     }
 
-    fn add_function(&mut self, symbol: &ElfSymbol64<'data, '_, Endianness, R>) {
-        if symbol.kind() != SymbolKind::Text || !symbol.is_definition() {
-            return;
-        }
-        let address = symbol.address();
-        let end = address.saturating_add(symbol.size());
+    fn add_function(&mut self, function: &FunctionSymbol<'_>) {
+        let address = function.address;
+        let end = address.saturating_add(function.size);
         let known = self.ends.entry(address).or_insert(end);
         *known = end.max(*known);
-        if let Some(role) = symbol.name().ok().and_then(Role::of) {
+        if let Some(role) = Role::of(function.name) {
             let known = self.roles.entry(address).or_insert(role);
             *known = role.min(*known);
         }

@@ -273,9 +273,11 @@ fn time_is_stamped_once_a_tick_and_never_goes_back() {
     recording.0.sample(104, Some(7)).unwrap();
     recording.0.sample(104, Some(8)).unwrap();
     recording.0.sample(105, Some(9)).unwrap();
+    recording.0.sample(106, Some(9)).unwrap();
+    recording.0.sample(107, Some(7)).unwrap();
     let (lines, _) = recording.finish();
-    assert_eq!(lines.stamps, [10, 30, 40, 50]);
-    assert_eq!(lines.resident, [7, 9]);
+    assert_eq!(lines.stamps, [10, 30, 40, 50, 60, 70]);
+    assert_eq!(lines.resident, [7, 9, 7], "told when it changes");
 }
 
 #[test]

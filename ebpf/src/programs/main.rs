@@ -15,6 +15,7 @@ mod constants;
 mod kernel;
 mod mappings;
 mod pauses;
+mod private_stacks;
 mod remembered;
 mod return_probes;
 mod rules;
@@ -81,6 +82,7 @@ fn call(context: &ProbeContext, point: Point) -> Option<Call> {
 
 #[inline(always)]
 fn enter<K: Kernel>(kernel: &K, context: &ProbeContext) -> u32 {
+    private_stacks::refuse();
     let point = point(context);
     let Some(call) = call(context, point) else {
         return DONE;
@@ -123,6 +125,7 @@ fn enter_allocation_sleepable(context: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn leave_at_ret_of<K: Kernel>(kernel: &K, context: &ProbeContext) -> u32 {
+    private_stacks::refuse();
     let point = point(context);
     let slot = kernel::slot(context, point);
     let value = kernel::register(context, point.result_in.unwrap_or(Register::RAX));
@@ -149,6 +152,7 @@ fn leave_at_ret_sleepable(context: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn leave<K: Kernel>(kernel: &K, context: &RetProbeContext) -> u32 {
+    private_stacks::refuse();
     let (slot, value) = (kernel::return_slot(context), context.ret::<u64>());
     debug!(context, "leave to slot {:x} with {:x}", slot, value);
     // A return probe that is a perf event is run for all processes in which anybody has probed
@@ -174,6 +178,7 @@ fn leave_allocation_sleepable(context: RetProbeContext) -> u32 {
 
 #[inline(always)]
 fn free<K: Kernel>(kernel: &K, context: &ProbeContext) -> u32 {
+    private_stacks::refuse();
     let registers = kernel::registers(context, Point::default());
     let thread = kernel::thread_if_seen().map(|thread| &*thread);
     let pointer = first_argument(context);
@@ -198,6 +203,7 @@ fn enter_free_sleepable(context: ProbeContext) -> u32 {
 /// modules. It goes on when the recorder has looked at them.
 #[uprobe]
 fn modules_changed(context: ProbeContext) -> u32 {
+    private_stacks::refuse();
     debug!(&context, "modules changed");
     rules::forget_rules();
     waits::for_acknowledgement(kernel::notice(Kind::ModulesChanged));
@@ -207,6 +213,7 @@ fn modules_changed(context: ProbeContext) -> u32 {
 /// As [`modules_changed`], where programs may sleep: Linux 6.0.
 #[uprobe(sleepable)]
 fn modules_changed_sleepable(context: ProbeContext) -> u32 {
+    private_stacks::refuse();
     debug!(&context, "modules changed");
     rules::forget_rules();
     let stack = kernel::slot(&context, Point::default());
@@ -217,6 +224,7 @@ fn modules_changed_sleepable(context: ProbeContext) -> u32 {
 /// As [`modules_changed`], but nobody waits.
 #[uprobe]
 fn modules_changed_old(context: ProbeContext) -> u32 {
+    private_stacks::refuse();
     debug!(&context, "modules changed");
     kernel::notice(Kind::ModulesChanged);
     DONE
@@ -227,6 +235,7 @@ fn modules_changed_old(context: ProbeContext) -> u32 {
 /// fault.
 #[uprobe]
 fn code_unmapped(context: ProbeContext) -> u32 {
+    private_stacks::refuse();
     let (start, length) = (first_argument(&context), second_argument(&context));
     if kernel::is_target() && remembered::drop_range(start, length) {
         debug!(&context, "unmapping {:x} bytes at {:x}", length, start);
@@ -239,6 +248,7 @@ fn code_unmapped(context: ProbeContext) -> u32 {
 /// that names are of what lay there at each time. Rules of what it replaces are forgotten already.
 #[uretprobe]
 fn code_mapped(context: RetProbeContext) -> u32 {
+    private_stacks::refuse();
     if kernel::is_target() && mappings::is_code_of_file(context.ret::<u64>()) {
         waits::for_acknowledgement(kernel::notice(Kind::ModulesChanged));
     }
@@ -248,6 +258,7 @@ fn code_mapped(context: RetProbeContext) -> u32 {
 /// As [`code_mapped`], where programs may sleep: Linux 6.0.
 #[uretprobe(sleepable)]
 fn code_mapped_sleepable(context: RetProbeContext) -> u32 {
+    private_stacks::refuse();
     if kernel::is_target() && mappings::is_code_of_file(context.ret::<u64>()) {
         let stack = kernel::return_slot(&context);
         waits::asleep_for_acknowledgement(kernel::notice(Kind::ModulesChanged), stack);

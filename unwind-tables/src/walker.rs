@@ -19,6 +19,11 @@ use crate::table::Coverage;
 /// is that value.
 const FRAME_ALIGNMENT: u64 = 16;
 
+/// Functions that are called from one file alone may do with this: code of the vdso, which the
+/// kernel compiles with `-mpreferred-stack-boundary=3`, and assembly. A signal tells exactly where
+/// it was, so what it has interrupted need not be doubted for that.
+const WORD_ALIGNMENT: u64 = 8;
+
 /// Unwinds from `start` at most `max_frames` frames.
 ///
 /// `lookup` gives the rule for a [`Frame::lookup_address`] in the process, `None` where there is
@@ -109,19 +114,19 @@ where
         let State { frame, sp, bp } = state;
         let offset = rule.cfa_offset();
         match rule.kind() {
-            RuleKind::Rsp => self.call_frame(sp, sp.wrapping_add(offset), saved(bp, rule, sp)),
+            RuleKind::Rsp => self.call_frame(state, sp.wrapping_add(offset), saved(bp, rule, sp)),
             RuleKind::Rbp => {
                 let base = self.rbp(bp)?;
-                self.call_frame(sp, base.wrapping_add(offset), saved(bp, rule, base))
+                self.call_frame(state, base.wrapping_add(offset), saved(bp, rule, base))
             }
             RuleKind::Plt => {
                 let pushed = frame.address() % 16 >= u64::from(rule.plt_threshold());
-                self.call_frame(sp, sp.wrapping_add(8 + 8 * u64::from(pushed)), bp)
+                self.call_frame(state, sp.wrapping_add(8 + 8 * u64::from(pushed)), bp)
             }
             RuleKind::Drap => {
                 let base = self.rbp(bp)?;
                 let cfa = self.read(base.wrapping_sub(offset))?;
-                self.call_frame(sp, cfa, Rbp::SavedAt(base))
+                self.call_frame(state, cfa, Rbp::SavedAt(base))
             }
             RuleKind::SignalFrame => self.interrupted_frame(sp),
             RuleKind::EndOfStack => Err(EndReason::Complete),
@@ -130,12 +135,16 @@ where
         }
     }
 
-    /// The caller of the frame at `sp` whose CFA is given.
-    fn call_frame(&mut self, sp: u64, cfa: u64, bp: Rbp) -> Result<State, EndReason> {
-        if cfa <= sp {
+    /// The caller of the frame whose CFA is given.
+    fn call_frame(&mut self, callee: State, cfa: u64, bp: Rbp) -> Result<State, EndReason> {
+        if cfa <= callee.sp {
             return Err(EndReason::Suspect(Suspicion::NotAbove));
         }
-        if !cfa.is_multiple_of(FRAME_ALIGNMENT) {
+        let alignment = match callee.frame {
+            Frame::Return(_) => FRAME_ALIGNMENT,
+            Frame::Interrupted(_) => WORD_ALIGNMENT,
+        };
+        if !cfa.is_multiple_of(alignment) {
             return Err(EndReason::Suspect(Suspicion::Misaligned));
         }
         let frame = Frame::Return(self.read(cfa.wrapping_sub(8))?);

@@ -224,6 +224,23 @@ fn interrupted_code_is_looked_up_where_it_is() {
 }
 
 #[test]
+fn interrupted_code_may_have_been_called_with_any_stack_of_words() {
+    let process = signal()
+        .rule(CODE + 0x20b, Rule::rsp(8, 0))
+        .word(STACK - 0x1000, CODE + 0x300)
+        .after_call(CODE + 0x300, Rule::rsp(8, 0))
+        .word(STACK - 0x1000 + 8, CODE + 0x400)
+        .after_call(CODE + 0x400, Rule::rsp(8, 0));
+    let backtrace = process.unwind(entry(STACK, 0));
+    assert_eq!(backtrace.frames.len(), 4, "{backtrace:?}");
+    assert_eq!(
+        backtrace.end,
+        EndReason::Suspect(Suspicion::Misaligned),
+        "the stack of what has made a call is aligned"
+    );
+}
+
+#[test]
 fn a_walk_can_begin_anywhere() {
     let process = Process::default()
         .rule(CODE, Rule::rsp(16, 0))

@@ -190,6 +190,29 @@ fn a_replaced_return_address_is_translated_back() {
 }
 
 #[test]
+fn what_a_signal_interrupts_may_have_been_called_with_any_stack_of_words() {
+    let (kernel, registers) = two_frames();
+    let rule = |rule| {
+        Some(Found {
+            rule,
+            coverage: Coverage::Everywhere,
+        })
+    };
+    // The caller is where the kernel lets handlers return to; what it has interrupted lies at 2.
+    kernel.set_rule(behind_call(0) - 1, rule(Rule::SIGNAL_FRAME));
+    let (context, interrupted_sp) = (STACK + 16, STACK + 512);
+    kernel.write(context + SIGNAL_FRAME_RIP, behind_call(2));
+    kernel.write(context + SIGNAL_FRAME_RSP, interrupted_sp);
+    kernel.write(context + SIGNAL_FRAME_RBP, 0);
+    kernel.set_rule(behind_call(2), Rule::rsp(8, 0).and_then(rule));
+    kernel.write(interrupted_sp, behind_call(1));
+    let (frames, end) = walked(&kernel, registers);
+    assert_eq!(frames, [behind_call(0), behind_call(2), behind_call(1)]);
+    assert_eq!(end, StackEnd::Complete);
+    assert_eq!((frames, end), expected(&kernel, registers));
+}
+
+#[test]
 fn remembered_rules_need_no_second_look() {
     let (kernel, registers) = two_frames();
     walked(&kernel, registers);

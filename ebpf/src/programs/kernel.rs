@@ -271,14 +271,14 @@ const LOOPS: u32 = MAX_FRAMES as u32 / STEPS_AT_ONCE + 1;
 const BOUNDED_STEPS: u32 = 128;
 
 macro_rules! callback {
-    ($name:ident, $step:path) => {
+    ($name:ident, $kernel:expr, $step:path) => {
         /// Takes some steps; returns 1 when the walk has ended.
         #[inline(never)]
         unsafe extern "C" fn $name(_iteration: u64, walked: *mut Walked) -> i64 {
             // SAFETY: the context is that of `repeat`, and the parts are the thread's own.
             let (walk, frames) = unsafe { (&mut *(*walked).walk, &mut *(*walked).frames) };
             for _ in 0..STEPS_AT_ONCE {
-                if $step(&BpfKernel, walk, frames) == Progress::Ended {
+                if $step(&$kernel, walk, frames) == Progress::Ended {
                     return 1;
                 }
             }
@@ -287,8 +287,29 @@ macro_rules! callback {
     };
 }
 
-callback!(steps_by_tables, unwind::step);
-callback!(steps_by_frame_pointers, unwind::frame_pointers::step);
+callback!(steps_by_tables, BpfKernel, unwind::step);
+callback!(steps_by_tables_asleep, SleepingKernel, unwind::step);
+callback!(
+    steps_by_frame_pointers,
+    BpfKernel,
+    unwind::frame_pointers::step
+);
+
+/// Walks the stack of a thread; `by_tables` is the callback for that.
+#[inline(always)]
+fn walk_by(by_tables: *mut c_void, thread: &mut Thread) {
+    let mut walked = Walked::of(thread);
+    if constants::by_tables() {
+        repeat(by_tables, &mut walked);
+        // Keeps the two calls apart. The compiler would make one of them that takes either
+        // callback, and load the address of the other in any case; Linux 6.1 refuses a program
+        // (EFAULT) with the address of a function that it has removed as dead code.
+        // SAFETY: no instruction at all.
+        unsafe { core::arch::asm!("") };
+    } else {
+        repeat(steps_by_frame_pointers as *mut c_void, &mut walked);
+    }
+}
 
 /// Lets the kernel repeat a callback: Linux 5.17.
 #[inline(always)]
@@ -300,7 +321,8 @@ fn repeat(callback: *mut c_void, walked: &mut Walked) {
 /// Helpers and maps.
 pub(crate) struct BpfKernel;
 
-/// As [`BpfKernel`], in programs that may sleep: records wait for room.
+/// As [`BpfKernel`], in programs that may sleep: records wait for room, and walks while mappings are
+/// locked.
 pub(crate) struct SleepingKernel;
 
 /// Helpers and maps of kernels before 5.17: walks follow frame pointers, in a loop with a bound.
@@ -339,17 +361,7 @@ impl Kernel for BpfKernel {
 
     #[inline(always)]
     fn walk(&self, thread: &mut Thread) {
-        let mut walked = Walked::of(thread);
-        if constants::by_tables() {
-            repeat(steps_by_tables as *mut c_void, &mut walked);
-            // Keeps the two calls apart. The compiler would make one of them that takes either
-            // callback, and load the address of the other in any case; Linux 6.1 refuses a program
-            // (EFAULT) with the address of a function that it has removed as dead code.
-            // SAFETY: no instruction at all.
-            unsafe { core::arch::asm!("") };
-        } else {
-            repeat(steps_by_frame_pointers as *mut c_void, &mut walked);
-        }
+        walk_by(steps_by_tables as *mut c_void, thread);
     }
 
     fn find_rule(&self, address: u64, interrupted: bool) -> Lookup {
@@ -444,14 +456,21 @@ impl Kernel for SleepingKernel {
         fn header(kind: Kind, detail: u8) -> Header;
         fn read_user(address: u64) -> Option<u64>;
         fn read_user_words(address: u64, words: &mut [u64; WINDOW_WORDS]) -> bool;
-        fn walk(thread: &mut Thread);
-        fn find_rule(address: u64, interrupted: bool) -> Lookup;
         fn remembered_word(index: u32) -> u64;
         fn remember_word(index: u32, word: u64);
         fn replaced_return_address(slot: u64) -> u64;
         fn stack_is_known(id: u64) -> bool;
         fn stack_became_known(id: u64);
         fn count(counter: Counter);
+    }
+
+    #[inline(always)]
+    fn walk(&self, thread: &mut Thread) {
+        walk_by(steps_by_tables_asleep as *mut c_void, thread);
+    }
+
+    fn find_rule(&self, address: u64, interrupted: bool) -> Lookup {
+        Lookup::from_bits(rules::find_rule_asleep(address, interrupted as u64))
     }
 
     fn emit<R: Copy + 'static>(&self, record: R) -> bool {

@@ -10,7 +10,7 @@
 use core::ffi::c_void;
 
 use aya_ebpf::{
-    bindings::{BPF_RB_AVAIL_DATA, BPF_RB_CONS_POS, BPF_RB_FORCE_WAKEUP, pt_regs},
+    bindings::{BPF_RB_AVAIL_DATA, BPF_RB_CONS_POS, BPF_RB_FORCE_WAKEUP},
     helpers::generated,
     macros::map,
     maps::Array,
@@ -89,18 +89,8 @@ unsafe extern "C" fn look(_iteration: u64, pause: *mut Pause) -> i64 {
     if pause.now >= pause.deadline {
         return 1;
     }
-    waits::give_cpu_away(own_stack());
+    waits::give_cpu_away(waits::own_stack());
     0
-}
-
-/// The thread's stack pointer in the target.
-#[inline(always)]
-fn own_stack() -> u64 {
-    // SAFETY: helpers of sleepable programs; the kernel keeps a thread's registers while it lives.
-    unsafe {
-        let task = generated::bpf_get_current_task_btf();
-        (*(generated::bpf_task_pt_regs(task) as *const pt_regs)).rsp
-    }
 }
 
 /// The drain looks by itself only every few milliseconds.

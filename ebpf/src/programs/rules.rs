@@ -13,7 +13,10 @@ use aya_ebpf::{
 use core::ffi::c_void;
 use htrace_ebpf::{
     Kernel,
-    unwind::{lookup::Lookup, rule_cache::CACHE_WORDS},
+    unwind::{
+        lookup::{self, Lookup},
+        rule_cache::CACHE_WORDS,
+    },
 };
 use htrace_ebpf_common::{
     call_pattern::may_end_call,
@@ -105,6 +108,15 @@ pub(crate) extern "C" fn find_rule(address: u64, interrupted: u64) -> u64 {
         return check_call(found, address.wrapping_add(1)).bits();
     }
     found.bits()
+}
+
+/// As [`find_rule`], in programs that may sleep: waits while the mappings are locked.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn find_rule_asleep(address: u64, interrupted: u64) -> u64 {
+    let find = || Lookup::from_bits(find_rule(address, interrupted));
+    // It takes the lock of the mappings for reading, so it returns when nobody changes them.
+    lookup::patiently(find, || waits::give_cpu_away(waits::own_stack())).bits()
 }
 
 /// What no call has put there, but the kernel or `makecontext`.

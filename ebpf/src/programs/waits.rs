@@ -10,7 +10,7 @@
 use core::ffi::c_void;
 
 use aya_ebpf::{
-    bindings::BPF_ANY,
+    bindings::{BPF_ANY, pt_regs},
     helpers::{bpf_ktime_get_ns, generated},
     macros::map,
     maps::{Array, LruHashMap},
@@ -172,9 +172,9 @@ unsafe extern "C" fn look_and_yield(iteration: u64, wait: *mut Wait) -> i64 {
 #[inline(always)]
 pub(crate) fn give_cpu_away(stack: u64) -> bool {
     let mut word = 0_u64;
-    // Pages of another task's memory are got in a loop that reschedules, also in a kernel that
-    // does not preempt itself (`cond_resched` in `__get_user_pages`, Linux 5.18 to 7.2). It fails for
-    // a thread that is being killed.
+    // Pages of another task's memory are got under the lock of its mappings, in a loop that
+    // reschedules, also in a kernel that does not preempt itself (`cond_resched` in
+    // `__get_user_pages`, Linux 5.18 to 7.2). It fails for a thread that is being killed.
     // SAFETY: the helper writes at most so many bytes into the word.
     let result = unsafe {
         generated::bpf_copy_from_user_task(
@@ -186,6 +186,16 @@ pub(crate) fn give_cpu_away(stack: u64) -> bool {
         )
     };
     result == 0
+}
+
+/// The thread's stack pointer in the target.
+#[inline(always)]
+pub(crate) fn own_stack() -> u64 {
+    // SAFETY: helpers of sleepable programs; the kernel keeps a thread's registers while it lives.
+    unsafe {
+        let task = generated::bpf_get_current_task_btf();
+        (*(generated::bpf_task_pt_regs(task) as *const pt_regs)).rsp
+    }
 }
 
 /// Returns 1 when the wait is over.

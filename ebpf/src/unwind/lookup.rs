@@ -66,6 +66,12 @@ impl Lookup {
         Ok(Rule::from_bits(self.0 as u32))
     }
 
+    /// True if the mappings were locked, so that another look-up may find more.
+    #[must_use]
+    pub const fn is_locked(self) -> bool {
+        self.0 == Self::last(StackEnd::Locked).0
+    }
+
     const fn end(self) -> StackEnd {
         match StackEnd::from_byte(self.0 as u8) {
             Some(end) => end,
@@ -74,9 +80,63 @@ impl Lookup {
     }
 }
 
+/// How often a look-up is repeated.
+const TRIES: u32 = 16;
+
+/// Repeats a look-up while the mappings are locked. `wait` returns when they are free, or false if
+/// there is no use in going on. Somebody else may lock them again, so there is a bound.
+#[inline(always)]
+pub fn patiently(find: impl Fn() -> Lookup, wait: impl Fn() -> bool) -> Lookup {
+    for _ in 0..TRIES {
+        let found = find();
+        if !found.is_locked() || !wait() {
+            return found;
+        }
+    }
+    find()
+}
+
 #[cfg(test)]
 mod tests {
+    use core::cell::Cell;
+
     use super::*;
+
+    /// Looks up patiently what is locked so many times. Returns what is found, and how often it
+    /// was looked up.
+    fn find_locked(times: u32, wait: bool) -> (Lookup, u32) {
+        let tries = Cell::new(0);
+        let find = || {
+            tries.set(tries.get() + 1);
+            match tries.get() <= times {
+                true => Lookup::last(StackEnd::Locked),
+                false => Lookup::found(Rule::END_OF_STACK),
+            }
+        };
+        (patiently(find, || wait), tries.get())
+    }
+
+    #[test]
+    fn what_is_locked_is_looked_up_again() {
+        let found = Lookup::found(Rule::END_OF_STACK);
+        assert_eq!(find_locked(0, true), (found, 1));
+        assert_eq!(find_locked(3, true), (found, 4));
+    }
+
+    #[test]
+    fn not_forever_and_not_by_who_is_killed() {
+        let locked = Lookup::last(StackEnd::Locked);
+        assert_eq!(find_locked(u32::MAX, true), (locked, TRIES + 1));
+        assert_eq!(find_locked(1, false), (locked, 1));
+    }
+
+    #[test]
+    fn other_ends_are_final() {
+        for end in [StackEnd::Jit, StackEnd::NoTable, StackEnd::Gap] {
+            assert!(!Lookup::last(end).is_locked());
+        }
+        assert!(!Lookup::refused(StackEnd::Locked).is_locked());
+    }
 
     #[test]
     fn each_outcome_is_told_from_the_others() {

@@ -7,14 +7,25 @@ use htrace_tests::{Feature, Launch, require, target};
 
 #[test]
 fn code_that_replaces_other_code_has_its_own_frames_and_names() {
-    if !require(Feature::Root) {
-        return;
+    if require(Feature::Root) {
+        assert_each_has_its_own_frames("300", None);
     }
+}
+
+#[test]
+fn stacks_are_whole_while_the_mappings_are_locked_half_of_the_time() {
+    if require(Feature::Root) {
+        assert_each_has_its_own_frames("100", Some("lock"));
+    }
+}
+
+fn assert_each_has_its_own_frames(rounds: &str, lock: Option<&str>) {
     let [small, large] =
         ["small.code", "large.code"].map(|name| target(name).to_string_lossy().into_owned());
-    let args = ["300", &small, &large];
+    let mut args = vec![rounds, &small, &large];
+    args.extend(lock);
     let recorded = Launch::new().run(target("remaps"), &args);
-    recorded.assert_same_as(&run(Command::new(target("remaps")).args(args), b""));
+    recorded.assert_same_as(&run(Command::new(target("remaps")).args(&args), b""));
     recorded.assert_nothing_lost();
     let (trace, truth) = (recorded.trace(), recorded.truth());
     for function in ["small_frame", "large_frame"] {
@@ -29,6 +40,7 @@ fn code_that_replaces_other_code_has_its_own_frames_and_names() {
                 Some(&["allocate", function, "use", "main"][..]),
                 "{names:?}"
             );
+            assert_eq!(names.last(), Some(&"_start"), "{names:?}");
             calls += count;
         }
         assert_eq!(

@@ -142,6 +142,28 @@ pub(crate) fn is_code_of_file(address: u64) -> bool {
     }
 }
 
+/// True if nothing can be looked up now.
+#[inline(always)]
+pub(crate) fn are_locked(address: u64) -> bool {
+    // SAFETY: as in `find`; the callback uses no context.
+    let found = unsafe {
+        generated::bpf_find_vma(
+            generated::bpf_get_current_task_btf(),
+            address,
+            ignore_mapping as *mut c_void,
+            core::ptr::null_mut(),
+            0,
+        )
+    };
+    found == LOCKED
+}
+
+/// As [`copy_mapping`], but copies nothing.
+#[inline(never)]
+unsafe extern "C" fn ignore_mapping(_task: *mut c_void, _vma: *const u8, _: *mut c_void) -> i64 {
+    0
+}
+
 fn find(address: u64, mapping: &mut Mapping) -> i64 {
     // SAFETY: the callback has the signature that the helper calls, and the mapping outlives the
     // call.

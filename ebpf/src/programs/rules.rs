@@ -115,8 +115,7 @@ pub(crate) extern "C" fn find_rule(address: u64, interrupted: u64) -> u64 {
 #[inline(never)]
 pub(crate) extern "C" fn find_rule_asleep(address: u64, interrupted: u64) -> u64 {
     let find = || Lookup::from_bits(find_rule(address, interrupted));
-    // It takes the lock of the mappings for reading, so it returns when nobody changes them.
-    lookup::patiently(find, || waits::give_cpu_away(waits::own_stack())).bits()
+    lookup::patiently(find, || waits::asleep_for_mappings(address)).bits()
 }
 
 /// What no call has put there, but the kernel or `makecontext`.

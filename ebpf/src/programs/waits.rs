@@ -24,7 +24,7 @@ use htrace_ebpf_common::{
 
 use crate::{
     kernel::{BPF_F_MMAPABLE, BpfKernel, add, submit_notice},
-    rules,
+    mappings, rules,
 };
 
 /// Stamp of the last notice that the recorder has dealt with. The recorder writes it.
@@ -104,6 +104,54 @@ pub(crate) fn asleep_for_acknowledgement(stamp: u64, stack: u64) {
         );
     }
     count(&wait);
+}
+
+/// Waits until the mapping at an address can be looked up, for programs that may sleep; false if that
+/// takes too long.
+///
+/// To give the CPU away takes the lock of the mappings, and so sleeps while somebody changes them.
+/// But the helper that looks up finds nothing even if somebody only waits to change them, and then
+/// nobody sleeps: hence the loop.
+#[inline(never)]
+pub(crate) fn asleep_for_mappings(address: u64) -> bool {
+    let mut wait = LockWait {
+        address,
+        stack: own_stack(),
+        deadline: deadline(now()),
+        done: 0,
+    };
+    // SAFETY: as in `wait`.
+    unsafe {
+        generated::bpf_loop(
+            MAX_LOOPS,
+            look_for_lock as *mut c_void,
+            (&raw mut wait).cast(),
+            0,
+        );
+    }
+    wait.done != 0
+}
+
+/// A wait for the lock of the mappings.
+#[repr(C)]
+struct LockWait {
+    /// What is to be looked up.
+    address: u64,
+    /// An address of the thread's stack.
+    stack: u64,
+    deadline: u64,
+    done: u64,
+}
+
+/// Returns 1 when the wait is over.
+#[inline(never)]
+unsafe extern "C" fn look_for_lock(_iteration: u64, wait: *mut LockWait) -> i64 {
+    // SAFETY: the context that `asleep_for_mappings` has passed.
+    let wait = unsafe { &mut *wait };
+    let goes_on = give_cpu_away(wait.stack);
+    let free = !mappings::are_locked(wait.address);
+    wait.done = free as u64;
+    (free || !goes_on || now() >= wait.deadline) as i64
 }
 
 /// Sends for a table, and returns the time.

@@ -81,7 +81,7 @@ impl Lookup {
 }
 
 /// How often a look-up is repeated.
-const TRIES: u32 = 16;
+const TRIES: u32 = 4;
 
 /// Repeats a look-up while the mappings are locked. `wait` returns when they are free, or false if
 /// there is no use in going on. Somebody else may lock them again, so there is a bound.

@@ -37,8 +37,12 @@ pub fn oddities(loaded: &Loaded) -> Vec<String> {
         oddities.push(format!("{count} events were lost: {reason}"));
     }
     for (reason, count) in profile.notes.cut_stacks() {
+        let within = profile.notes.cuts(reason);
+        let within = within.map(|(module, count)| format!("{count} in {module}"));
+        let modules = within.collect::<Vec<_>>().join(", ");
+        let colon = if modules.is_empty() { "" } else { ": " };
         oddities.push(format!(
-            "the stacks of {count} allocations are cut: {reason}"
+            "the stacks of {count} allocations are cut: {reason}{colon}{modules}"
         ));
     }
     if profile.total.allocations == 0 {

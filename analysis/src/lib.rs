@@ -35,6 +35,7 @@ pub mod problem;
 pub mod profile;
 pub mod report;
 pub mod request;
+pub mod same_places;
 pub mod source;
 pub mod std_sort;
 pub mod suppression;

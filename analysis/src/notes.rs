@@ -83,6 +83,17 @@ impl Notes {
             .filter(|(reason, _)| ![WHOLE, GUESSED].contains(reason))
     }
 
+    /// Of the allocations whose stacks are cut for `reason`, in which module's code they end.
+    pub fn cuts(&self, reason: &str) -> impl Iterator<Item = (&str, u64)> {
+        let within = self.stack_cuts.iter();
+        within
+            .filter(move |((of, _), _)| of == reason)
+            .map(|((_, module), count)| match module.as_str() {
+                "" => ("unknown code", *count),
+                module => (module, *count),
+            })
+    }
+
     /// Writes how the stacks of allocations ended and where they are cut; nothing for a file that
     /// does not say so.
     ///
@@ -105,13 +116,7 @@ impl Notes {
         writeln!(out, "{whole:>12} allocations have a whole stack")?;
         for (reason, count) in self.cut_stacks() {
             writeln!(out, "{count:>12} end early: {reason}")?;
-            let within = self.stack_cuts.iter();
-            for ((_, module), count) in within.filter(|((of, _), _)| of == reason) {
-                let module = if module.is_empty() {
-                    "unknown code"
-                } else {
-                    module
-                };
+            for (module, count) in self.cuts(reason) {
                 writeln!(out, "{count:>16} in {module}")?;
             }
         }

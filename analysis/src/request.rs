@@ -18,6 +18,7 @@ use crate::files::Files;
 use crate::filter::{self, Reach};
 use crate::json::write_json;
 use crate::profile::Profile;
+use crate::same_places;
 use crate::suppression::{self, Suppressed};
 use input::{read_file, read_suppressions, subtract_base};
 use output::{announce, write_commands, write_side_files, write_text};
@@ -69,7 +70,7 @@ pub fn run(
     })
 }
 
-/// Applies suppressions, then filters.
+/// Applies suppressions, then filters, then adds up what reads the same.
 fn prepare(
     profile: &mut Profile,
     request: &Request,
@@ -82,6 +83,7 @@ fn prepare(
     if let Some(text) = &request.filter_module {
         filter::keep_module(profile, text.as_bytes());
     }
+    same_places::unite(profile);
     used
 }
 

@@ -239,6 +239,38 @@ fn allocations_without_backtrace_keep_the_layout() {
     assert!(unmerged.out.contains("from\n  ??\n\n"), "{}", unmerged.out);
 }
 
+/// `work` of one module at two addresses, as when it was loaded twice, called by main; and twice an
+/// address without a name.
+const LOADED_TWICE: &str = "v 10400 3\nX ./demo\ns 9 /opt/demo\ns 4 main\ns 6 demo.c\ns 4 work\n\
+    i 401010 1 2 3 a\ni 7f0010 1 4 3 7\ni 7f8010 1 4 3 7\ni 7fa000\ni 7fb000\n\
+    t 1 0\nt 2 1\nt 3 1\nt 4 1\nt 5 1\n\
+    a 10 2\na 20 3\na 1 4\na 2 5\n+ 0\n+ 1\n+ 1\n- 1\n+ 2\n+ 3\n";
+
+#[test]
+fn backtraces_that_read_the_same_are_one_everywhere() {
+    let report = |change: &dyn Fn(&mut Request)| {
+        let files = Memory::with(&[("trace", LOADED_TWICE.as_bytes())]);
+        run_on(files, |request| change(request))
+    };
+    let merged = report(&|_| {}).out;
+    let row = "80B consumed over 3 calls from:\n    main\n";
+    assert_eq!(merged.matches(row).count(), 1, "{merged}");
+    let unmerged = report(&|request| request.report.merge = false).out;
+    let row = "80B peak memory consumed over 3 calls from\n  work\n";
+    assert_eq!(unmerged.matches(row).count(), 1, "{unmerged}");
+    for address in ["0x7fa000", "0x7fb000"] {
+        assert!(unmerged.contains(address), "{unmerged}");
+    }
+    let folded = report(&|request| request.flamegraph = Some("flame".into()));
+    let folded = folded.files.text("flame").unwrap();
+    assert_eq!(
+        folded.lines().next(),
+        Some("main (demo.c);work (demo.c) 3"),
+        "{folded}"
+    );
+    assert_eq!(folded.lines().count(), 3, "{folded}");
+}
+
 #[test]
 fn folded_stacks_have_inlined_frames_in_order_and_nothing_superfluous() {
     let outcome = run("+ 1\n+ 2\n", |request| {

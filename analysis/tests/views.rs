@@ -7,6 +7,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use htrace_analysis::builder::Rules;
+use htrace_analysis::check::write_check;
 use htrace_analysis::cost::CostKind;
 use htrace_analysis::folder::write_folder;
 use htrace_analysis::load;
@@ -81,6 +82,37 @@ fn json_has_the_documented_fields_and_the_figures_of_the_text() {
             "{field} is not documented"
         );
     }
+}
+
+/// What a recording says of stacks that it cut short.
+const CUT_STACKS: &str = "# htrace-bpf: version 0.1.0\n\
+    # htrace-bpf: stack-end complete 5\n# htrace-bpf: stack-end no-table 3\n\
+    # htrace-bpf: stack-cut no-table 1 /usr/bin/node\n# htrace-bpf: stack-cut no-table 2 \n\
+    + 1\n# htrace-bpf: complete\n";
+
+#[test]
+fn json_tells_where_stacks_are_cut() {
+    let text = run(CUT_STACKS, |request| request.format = Format::Json);
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let ends = serde_json::json!({"complete": 5, "no-table": 3});
+    let cuts = serde_json::json!([
+        {"reason": "no-table", "module": null, "allocations": 2},
+        {"reason": "no-table", "module": "/usr/bin/node", "allocations": 1},
+    ]);
+    assert_eq!((&json["stack_ends"], &json["stack_cuts"]), (&ends, &cuts));
+}
+
+#[test]
+fn check_tells_where_stacks_are_cut() {
+    let text = format!("{TABLES}{CUT_STACKS}");
+    let loaded = load(text.as_bytes(), Rules::LENIENT, &mut ());
+    let mut out = Vec::new();
+    write_check("trace", &loaded, &mut out).unwrap();
+    let out = String::from_utf8(out).unwrap();
+    let line = "  odd: the stacks of 3 allocations are cut: no-table: 2 in unknown code, \
+        1 in /usr/bin/node\n";
+    assert!(out.contains(line), "{out}");
+    assert!(out.starts_with("trace: whole\n"), "{out}");
 }
 
 #[test]

@@ -134,13 +134,17 @@ impl<R> Progress<R> {
         }
     }
 
-    fn show(&mut self) {
-        let now = Instant::now();
-        let due = match self.shown {
+    /// Whether the bar is to be drawn (again).
+    fn is_due(&self, now: Instant) -> bool {
+        match self.shown {
             Some(shown) => now - shown >= Self::INTERVAL,
             None => now - self.started >= Self::PATIENCE,
-        };
-        if due {
+        }
+    }
+
+    fn show(&mut self) {
+        let now = Instant::now();
+        if self.is_due(now) {
             self.shown = Some(now);
             // A terminal that is gone is no reason to stop reading.
             let _ = write!(
@@ -191,6 +195,18 @@ mod tests {
         assert_eq!(bar(50, 100, 4), "[##  ]  50 %");
         assert_eq!(bar(300, 100, 4), "[####] 100 %");
         assert_eq!(bar(0, 0, 4), "[####] 100 %");
+    }
+
+    #[test]
+    fn the_bar_waits_for_a_second_and_then_moves_ten_times_a_second() {
+        let mut progress = Progress::new(io::empty(), 100);
+        let after = |milliseconds| progress.started + Duration::from_millis(milliseconds);
+        let [early, first, soon, next] = [after(999), after(1000), after(1099), after(1100)];
+        assert!(!progress.is_due(early) && progress.is_due(first));
+        progress.shown = Some(first);
+        assert!(!progress.is_due(soon) && progress.is_due(next));
+        // Nothing was drawn, so that there is no line to clear.
+        progress.shown = None;
     }
 
     #[inline(never)]

@@ -50,4 +50,18 @@ fn assert_each_has_its_own_frames(rounds: &str, lock: Option<&str>) {
             trace.stacks()
         );
     }
+    // Each mapping has instruction pointers of its own; in the report that is one place.
+    let text = recorded.report().text;
+    let lines: Vec<&str> = text.lines().collect();
+    let row = format!("{} calls with ", truth.get("calls_each"));
+    for function in ["small_frame", "large_frame"] {
+        let rows = lines
+            .windows(2)
+            .filter(|pair| pair[0].contains(" calls with ") && pair[1].trim_start() == function);
+        let rows: Vec<&str> = rows.map(|pair| pair[0]).collect();
+        assert!(
+            matches!(rows[..], [only] if only.starts_with(&row)),
+            "{function}: {rows:?}\n{text}"
+        );
+    }
 }

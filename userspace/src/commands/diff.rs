@@ -42,7 +42,7 @@ pub struct Args {
 /// When one cannot be read.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let files = SystemFiles::default();
-    let mut err = io::stderr().lock();
+    let mut err = io::stderr();
     let before = request::read(&args.before, &files, &mut ())?;
     let mut whole = warnings::judge(&args.before, &before, args.strict, &mut err)?;
     let after = request::read(&args.after, &files, &mut ())?;

@@ -46,7 +46,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut whole = true;
     let mut read = |path: &PathBuf| -> anyhow::Result<_> {
         let loaded = request::read(path, &SystemFiles::default(), &mut ())?;
-        whole &= warnings::judge(path, &loaded, args.strict, &mut io::stderr().lock())?;
+        whole &= warnings::judge(path, &loaded, args.strict, &mut io::stderr())?;
         Ok(loaded.profile)
     };
     let profile = read(&args.file)?;

@@ -77,12 +77,7 @@ fn report(
         return Ok(write_folder(&traces_in(folder)?, files, threads, out)?);
     }
     let request = options.into_request()?;
-    Ok(request::run(
-        &request,
-        files,
-        out,
-        &mut io::stderr().lock(),
-    )?)
+    Ok(request::run(&request, files, out, &mut io::stderr())?)
 }
 
 /// The files of a folder, by name.
@@ -117,7 +112,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 /// When standard output fails.
 pub fn run_as_heaptrack_print(version: Version, words: &[OsString]) -> anyhow::Result<ExitCode> {
     let mut out = BufWriter::new(io::stdout().lock());
-    let mut err = io::stderr().lock();
+    let mut err = io::stderr();
     let status = drop_in::run(words, version, &FileSystem, &mut out, &mut err)
         .and_then(|status| out.flush().map(|()| status))
         .context("cannot write the report")?;

@@ -70,7 +70,7 @@ impl Progress {
 
 /// A closed standard error is no reason to fail.
 fn draw(text: &str) {
-    let mut stderr = stderr().lock();
+    let mut stderr = stderr();
     let _closed = stderr
         .write_all(text.as_bytes())
         .and_then(|()| stderr.flush());

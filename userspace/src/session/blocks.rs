@@ -175,6 +175,32 @@ mod tests {
         assert_eq!(blocks.free(0x10), Some(info(2)));
     }
 
+    /// Bytes of the table: entries of 16 bytes, of which an eighth stays free, a control byte each.
+    fn table_bytes(blocks: &Blocks) -> usize {
+        let entry = size_of::<(u64, AllocationInfoIndex)>() + 1;
+        (blocks.live.capacity() * 8).div_ceil(7) * entry
+    }
+
+    #[test]
+    fn a_live_block_takes_less_than_64_bytes_even_while_the_table_grows() {
+        const ENOUGH_TO_COUNT: usize = 1_000;
+        let mut blocks = Blocks::default();
+        let (mut before, mut worst, mut growths) = (0, 0, 0);
+        for number in 1..=1_000_000 {
+            blocks.allocate(number as u64 * 16, info(number as u32));
+            let now = table_bytes(&blocks);
+            // The old table is there until everything has moved.
+            let most = if now == before { now } else { now + before };
+            growths += usize::from(now != before);
+            if number >= ENOUGH_TO_COUNT {
+                worst = worst.max(most / number);
+            }
+            before = now;
+        }
+        assert!(growths > 10, "{growths}");
+        assert!((20..64).contains(&worst), "{worst} bytes a block");
+    }
+
     #[test]
     fn a_failed_realloc_brings_the_block_back() {
         let mut blocks = Blocks::default();

@@ -1,8 +1,6 @@
 //! A sink that fails in the middle: the error comes out, and what was written before reads as a
 //! prefix of the trace.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::cell::RefCell;
 use std::io::{self, Read as _, Write};
 use std::rc::Rc;

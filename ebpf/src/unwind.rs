@@ -171,6 +171,18 @@ impl Walk {
         }
     }
 
+    /// Whether the walk goes on after a step. If not, it keeps why.
+    #[inline(always)]
+    fn after(&mut self, step: Result<(), StackEnd>) -> Progress {
+        match step {
+            Ok(()) => Progress::Continues,
+            Err(end) => {
+                self.end = self.reason(end) as u32;
+                Progress::Ended
+            }
+        }
+    }
+
     /// The value of rbp.
     #[inline(always)]
     fn rbp<K: Kernel>(&mut self, kernel: &K) -> Result<u64, StackEnd> {
@@ -190,13 +202,8 @@ const fn mix(hash: u64, word: u64) -> u64 {
 /// Adds one frame and goes on to its caller.
 #[inline(always)]
 pub fn step<K: Kernel>(kernel: &K, walk: &mut Walk, frames: &mut [u64; MAX_FRAMES]) -> Progress {
-    match frame(kernel, walk, frames) {
-        Ok(()) => Progress::Continues,
-        Err(end) => {
-            walk.end = walk.reason(end) as u32;
-            Progress::Ended
-        }
-    }
+    let stepped = frame(kernel, walk, frames);
+    walk.after(stepped)
 }
 
 #[inline(always)]

@@ -27,9 +27,9 @@ pub(crate) enum Skips {
 /// The older kernel of every run: Debian 12's, without multi-uprobe links.
 const OTHER_KERNEL: &str = "6.1";
 
-/// The test binaries that run on it: those that depend on how probes are attached. In software
-/// emulation the others would take longer than all else together.
-const ON_OTHER_KERNEL: &[&str] = &["attach", "counts", "launch", "preemption", "vdso"];
+/// The test binaries that run on it: those that depend on how probes are attached, or on who is
+/// preempted or sleeps. In software emulation the others would take longer than all else together.
+const ON_OTHER_KERNEL: &[&str] = &["attach", "counts", "launch", "preemption", "remaps", "vdso"];
 
 /// It preempts itself wherever it may, which this machine's own kernel mostly does not.
 const OTHER_KERNEL_OPTIONS: &str = "preempt=full";

@@ -7,9 +7,9 @@
 //! on that CPU then runs the same program and writes over the frames of the first. What the verifier has
 //! proved no longer holds, and the kernel faults: seen on 7.2, which preempts itself.
 //!
-//! A program with a tail call in any function is exempt, in all of these kernels: the interpreter of
-//! tail calls knows nothing of such stacks. It is looked for before anything is known of which code is
-//! alive, so one that is never executed will do.
+//! A program with a tail call in any of its functions is exempt (`check_max_stack_depth`, Linux 6.13 to
+//! 7.2). Tail calls are looked for before anything is known of which code is alive
+//! (`check_subprogs`), so one that is never executed will do.
 
 /// Has no effect at run time; to be inlined into each program that is attached to user space.
 #[inline(always)]

@@ -117,7 +117,7 @@ pub(crate) fn asleep_for_mappings(address: u64) -> bool {
     let mut wait = LockWait {
         address,
         stack: own_stack(),
-        deadline: deadline(now()),
+        deadline: now().saturating_add(BpfKernel.control().sleep_ns),
         done: 0,
     };
     // SAFETY: as in `wait`.

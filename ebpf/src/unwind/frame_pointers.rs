@@ -13,13 +13,8 @@ use crate::kernel::Kernel;
 /// Adds one frame and goes on to its caller.
 #[inline(always)]
 pub fn step<K: Kernel>(kernel: &K, walk: &mut Walk, frames: &mut [u64; MAX_FRAMES]) -> Progress {
-    match frame(kernel, walk, frames) {
-        Ok(()) => Progress::Continues,
-        Err(end) => {
-            walk.end = end as u32;
-            Progress::Ended
-        }
-    }
+    let stepped = frame(kernel, walk, frames);
+    walk.after(stepped)
 }
 
 #[inline(always)]

@@ -8,7 +8,8 @@
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Control {
-    /// One of [`Control::ARMING`], [`Control::RECORDING`], [`Control::STOPPED`].
+    /// One of [`Control::ARMING`], [`Control::WAITING`], [`Control::RECORDING`],
+    /// [`Control::PAUSED`], [`Control::STOPPED`].
     pub phase: u32,
     /// Largest number of frames of a stack; at most [`MAX_FRAMES`] count.
     pub max_frames: u32,
@@ -35,6 +36,8 @@ pub struct Control {
     pub resume_at: u64,
     /// For how many nanoseconds at most a thread waits for room.
     pub max_pause_ns: u64,
+    /// Not 0 to leave out the allocations of all threads but the chosen.
+    pub only_threads: u64,
     /// Not 0 to follow frame pointers through code without unwind data.
     pub guess_frame_pointers: u64,
 }
@@ -48,8 +51,22 @@ impl Control {
     pub const RECORDING: u32 = 1;
     /// Only ends of blocks are recorded: those of blocks from before the pause must not seem leaked.
     pub const PAUSED: u32 = 3;
+    /// As [`Control::PAUSED`] until the awaited function is called, then as [`Control::RECORDING`].
+    pub const WAITING: u32 = 4;
     /// Probes are being taken away: nothing more is recorded.
     pub const STOPPED: u32 = 2;
+
+    /// What holds now that the awaited function was called so often.
+    #[must_use]
+    pub const fn after(mut self, awaited_calls: u64) -> Self {
+        if self.phase == Self::WAITING {
+            self.phase = match awaited_calls {
+                0 => Self::PAUSED,
+                _ => Self::RECORDING,
+            };
+        }
+        self
+    }
 
     /// True if the recording has begun and not ended, also while it pauses.
     #[must_use]
@@ -58,5 +75,27 @@ impl Control {
     }
 }
 
+/// How many threads can be chosen, by names and by ids each.
+pub const MAX_CHOSEN_THREADS: u32 = 256;
+
 /// Largest number of frames in a stack record, leaf included.
 pub const MAX_FRAMES: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_ends_the_wait_and_nothing_else() {
+        let control = |phase| Control {
+            phase,
+            ..Control::default()
+        };
+        let waiting = control(Control::WAITING);
+        assert_eq!(waiting.after(0).phase, Control::PAUSED);
+        assert_eq!(waiting.after(2).phase, Control::RECORDING);
+        for phase in [Control::ARMING, Control::PAUSED, Control::STOPPED] {
+            assert_eq!(control(phase).after(1).phase, phase);
+        }
+    }
+}

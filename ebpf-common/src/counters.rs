@@ -58,6 +58,8 @@ pub enum Counter {
     PausedNs = 28,
     /// Waits for room that ran into their bound.
     PauseTooLong = 29,
+    /// Calls of the function with which a recording begins.
+    Awaited = 15,
     /// Hits of the program by which the recorder tests links.
     SelfTest = 31,
 }

@@ -66,6 +66,7 @@ pub(crate) type SentStack = (u64, Vec<u64>, StackEnd);
 #[derive(Debug, Default)]
 pub(crate) struct FakeKernel {
     control: Cell<Control>,
+    is_other_thread: Cell<bool>,
     memory: RefCell<BTreeMap<u64, u64>>,
     known: RefCell<BTreeSet<u64>>,
     sent: RefCell<Vec<Sent>>,
@@ -86,6 +87,11 @@ impl FakeKernel {
         let kernel = Self::default();
         kernel.set_phase(Control::RECORDING);
         kernel
+    }
+
+    /// Whether the current thread is none of the chosen.
+    pub(crate) fn set_other_thread(&self, is_other: bool) {
+        self.is_other_thread.set(is_other);
     }
 
     pub(crate) fn set_phase(&self, phase: u32) {
@@ -189,6 +195,10 @@ impl FakeKernel {
 impl Kernel for FakeKernel {
     fn control(&self) -> Control {
         self.control.get()
+    }
+
+    fn thread_is_chosen(&self) -> bool {
+        !self.is_other_thread.get()
     }
 
     /// The same numbers in each test: splitmix64.

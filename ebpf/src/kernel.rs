@@ -33,6 +33,9 @@ pub trait Kernel {
     /// The recorder's settings.
     fn control(&self) -> Control;
 
+    /// True if the current thread is one of those whose allocations are recorded.
+    fn thread_is_chosen(&self) -> bool;
+
     /// A random number, all of them as likely.
     fn random(&self) -> u32;
 

@@ -1,4 +1,4 @@
-//! Which allocations are recorded, when not all are: large ones, or a sample.
+//! Which allocations are recorded, when not all are: large ones, those of some threads, or a sample.
 //!
 //! A sample is one of bytes, as a Poisson process puts marks on them: an allocation is recorded if a
 //! mark falls on one of its bytes, which has the probability 1 - exp(-size / mean distance). The
@@ -12,6 +12,9 @@ use crate::{kernel::Kernel, thread::Thread};
 #[inline(always)]
 pub fn is_chosen<K: Kernel>(kernel: &K, control: &Control, thread: &mut Thread, size: u64) -> bool {
     if control.phase == Control::PAUSED || size < control.min_size {
+        return false;
+    }
+    if control.only_threads != 0 && !kernel.thread_is_chosen() {
         return false;
     }
     let mean = control.sample_bytes;
@@ -110,6 +113,19 @@ mod tests {
                 "{size}: {found}, {expected}"
             );
         }
+    }
+
+    #[test]
+    fn other_threads_are_left_out_where_some_are_chosen() {
+        let kernel = FakeKernel::recording();
+        let mut control = kernel.control();
+        let mut thread = new_thread();
+        kernel.set_other_thread(true);
+        assert!(is_chosen(&kernel, &control, &mut thread, 16));
+        control.only_threads = 1;
+        assert!(!is_chosen(&kernel, &control, &mut thread, 16));
+        kernel.set_other_thread(false);
+        assert!(is_chosen(&kernel, &control, &mut thread, 16));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 /* threads BATCHES ROUNDS
  *
- * Batches of 8 short-lived threads. All threads of a batch are alive at the
+ * Batches of 8 short-lived threads, thread-0 to thread-7. All threads of a batch are alive at the
  * same time, allocate, free what their neighbour allocated, and end. With 0
  * rounds only what the C library allocates for its threads remains. */
 #define _GNU_SOURCE
@@ -25,6 +25,9 @@ __attribute__((noinline)) static void allocate_in_thread(long thread) {
 
 static void *run(void *argument) {
     long thread = (long)argument, neighbour = (thread + 1) % BATCH;
+    char name[] = "thread-0";
+    name[sizeof name - 2] += (char)thread;
+    pthread_setname_np(pthread_self(), name);
     pthread_barrier_wait(&all_alive);
     allocate_in_thread(thread);
     pthread_barrier_wait(&all_allocated);

@@ -95,6 +95,61 @@ fn sums_of_a_sample_are_those_of_the_whole() {
     assert!(sample.comments.iter().any(told), "{:?}", sample.comments);
 }
 
+/// Two batches of eight threads, each of which allocates a hundred blocks.
+fn record_threads(options: &[&str]) -> Recorded {
+    let launch = options
+        .iter()
+        .fold(Launch::new(), |launch, option| launch.option(option));
+    let recorded = launch.run(target("threads"), &["2", "100"]);
+    assert_eq!(recorded.status.code(), Some(6), "{}", recorded.stderr);
+    recorded.assert_nothing_lost();
+    recorded
+}
+
+#[test]
+fn threads_that_are_not_named_are_left_out() {
+    if !require(Feature::Root) {
+        return;
+    }
+    for how in [&[][..], &["--return-probes"]] {
+        let options = [how, &["--threads", "thread-3,thread-5"]].concat();
+        let trace = record_threads(&options).trace();
+        let expected: BTreeMap<i64, i64> = [3, 5]
+            .into_iter()
+            .flat_map(|thread| (0..100).map(move |round| 10 + thread * 100 + round % 90))
+            .fold(BTreeMap::new(), |mut sizes, size| {
+                *sizes.entry(size).or_default() += 2;
+                sizes
+            });
+        assert_eq!(trace.sizes(), expected);
+        // Other threads free them, all but the last of each.
+        assert_eq!((trace.calls, trace.frees), (400, 396));
+        assert_eq!(trace.leaked, 2 * (310 + 9) + 2 * (510 + 9));
+        let told = |comment: &String| comment.contains("other than thread-3, thread-5");
+        assert!(trace.comments.iter().any(told), "{:?}", trace.comments);
+    }
+}
+
+#[test]
+fn a_recording_begins_with_the_first_call_of_the_awaited_function() {
+    if !require(Feature::Root) {
+        return;
+    }
+    let whole = record_threads(&[]).trace();
+    for how in [&[][..], &["--perf-links"]] {
+        let options = [how, &["--wait-for", "allocate_in_thread"]].concat();
+        let waited = record_threads(&options).trace();
+        // The C library has allocated for the first threads before any of them calls it.
+        assert_eq!(waited.calls, 1600, "{how:?}");
+        assert!(waited.calls < whole.calls, "the test tells nothing");
+        let told = |comment: &String| comment.contains("first call of allocate_in_thread");
+        assert!(waited.comments.iter().any(told), "{:?}", waited.comments);
+    }
+    let never = record_threads(&["--wait-for", "no_such_function"]);
+    assert!(never.stderr.contains("no_such_function was never called"));
+    assert_eq!(never.trace().calls, 0);
+}
+
 #[test]
 fn signals_begin_pause_and_resume() {
     if !require(Feature::Root) {

@@ -100,11 +100,19 @@ pub struct RecordArgs {
     /// its size gives it. Sizes in the file are estimates without bias; counts are of the sample.
     #[arg(long, value_name = "BYTES", value_parser = parse_sample)]
     pub sample: Option<u64>,
+    /// Record only what these threads allocate: names, as they are when they allocate, or ids,
+    /// with commas between.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub threads: Vec<String>,
+    /// Record nothing until this function is first called: the name of its symbol, as nm(1) tells
+    /// it. Each of its calls costs a trap.
+    #[arg(long, value_name = "FUNCTION", conflicts_with = "paused")]
+    pub wait_for: Option<String>,
     /// Record nothing yet: SIGUSR1 to htrace-bpf begins or resumes, SIGUSR2 pauses.
     #[arg(long)]
     pub paused: bool,
     /// How hard to compress the file, from 1 (fast) to 19 (small).
-    #[arg(long, value_name = "LEVEL", default_value_t = 3,
+    #[arg(long, value_name = "LEVEL", default_value_t = 6,
           value_parser = clap::value_parser!(i32).range(1..=19))]
     pub compression_level: i32,
     /// Give way to other programs, from 0 to 19, as nice(1) does; the recorded one is not changed.

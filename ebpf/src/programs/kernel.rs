@@ -24,7 +24,7 @@ use htrace_ebpf_common::{
     wire::{Header, Kind, NoticeRecord, StackRecord, TICK_NS},
 };
 
-use crate::{constants, pauses, return_probes, rules, waits};
+use crate::{chosen_threads, constants, pauses, return_probes, rules, waits};
 
 /// Flags of `bpf(BPF_MAP_CREATE)`, Linux UAPI: elements are allocated when they are inserted; user
 /// space can map the elements.
@@ -206,7 +206,7 @@ fn note_target() {
     }
 }
 
-fn current_tid() -> u32 {
+pub(crate) fn current_tid() -> u32 {
     bpf_get_current_pid_tgid() as u32
 }
 
@@ -330,7 +330,15 @@ pub(crate) struct OldKernel;
 
 impl Kernel for BpfKernel {
     fn control(&self) -> Control {
-        CONTROL.get(0).copied().unwrap_or_default()
+        let awaited = COUNTERS.get_ptr(Counter::Awaited.slot());
+        // SAFETY: the element lives as long as the map; volatile, because other threads write to
+        // it.
+        let calls = awaited.map_or(0, |calls| unsafe { calls.read_volatile() });
+        CONTROL.get(0).copied().unwrap_or_default().after(calls)
+    }
+
+    fn thread_is_chosen(&self) -> bool {
+        chosen_threads::have_current()
     }
 
     fn random(&self) -> u32 {
@@ -452,6 +460,7 @@ macro_rules! as_in_bpf_kernel {
 impl Kernel for SleepingKernel {
     as_in_bpf_kernel! {
         fn control() -> Control;
+        fn thread_is_chosen() -> bool;
         fn random() -> u32;
         fn header(kind: Kind, detail: u8) -> Header;
         fn read_user(address: u64) -> Option<u64>;
@@ -511,6 +520,7 @@ impl Kernel for OldKernel {
 
     as_in_bpf_kernel! {
         fn control() -> Control;
+        fn thread_is_chosen() -> bool;
         fn random() -> u32;
         fn header(kind: Kind, detail: u8) -> Header;
         fn read_user(address: u64) -> Option<u64>;

@@ -11,6 +11,7 @@
 #![no_main]
 #![feature(asm_experimental_arch)]
 
+mod chosen_threads;
 mod constants;
 mod kernel;
 mod mappings;
@@ -263,6 +264,14 @@ fn code_mapped_sleepable(context: RetProbeContext) -> u32 {
         let stack = kernel::return_slot(&context);
         waits::asleep_for_acknowledgement(kernel::notice(Kind::ModulesChanged), stack);
     }
+    DONE
+}
+
+/// The function with which the recording begins, if it waits for one.
+#[uprobe]
+fn awaited_called(_context: ProbeContext) -> u32 {
+    private_stacks::refuse();
+    BpfKernel.count(Counter::Awaited);
     DONE
 }
 

@@ -5,7 +5,7 @@ use std::{process::ExitCode, time::Duration};
 
 use crate::{
     cli::{OverloadChoice, RecordArgs, UnwindChoice},
-    loader::{Settings, Unwind},
+    loader::{Settings, ThreadChoice, Unwind},
     session::{self, Limits, Options, Target, Verbosity},
     sys::scheduling::Scheduling,
     target::LaunchError,
@@ -83,10 +83,16 @@ fn options(args: RecordArgs) -> Options {
             return_probes: args.return_probes,
             min_size: args.min_size.unwrap_or(0),
             sample_bytes: args.sample.unwrap_or(0),
+            threads: threads(&args.threads),
             paused: args.paused,
+            wait_for: args.wait_for,
             ..Settings::default()
         },
     }
+}
+
+fn threads(words: &[String]) -> Vec<ThreadChoice> {
+    words.iter().map(|word| word.as_str().into()).collect()
 }
 
 fn unwind(choice: UnwindChoice) -> Unwind {

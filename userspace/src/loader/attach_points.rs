@@ -214,6 +214,36 @@ impl AttachPoints {
         Ok(found)
     }
 
+    /// Looks for a function that a recording waits for, by the name of its symbol, local or not.
+    ///
+    /// # Errors
+    /// When the file is not a 64-bit ELF file.
+    pub fn of_awaited<'data>(
+        elf: impl ReadRef<'data>,
+        name: &str,
+        placing: Placing,
+    ) -> Result<Self, ElfError> {
+        let file = ElfFile64::<object::Endianness, _>::parse(elf)?;
+        let placer = Placer {
+            file: &file,
+            image: None,
+            placing,
+        };
+        let named = symbols::functions(&file).filter(|symbol| symbol.name == name);
+        let entry = |symbol: symbols::FunctionSymbol<'_>| {
+            let entry = placer.entry(symbol.address..symbol.address.saturating_add(symbol.size))?;
+            Some(AttachPoint {
+                program: functions::AWAITED,
+                function: "the awaited function",
+                ..entry
+            })
+        };
+        Ok(Self {
+            points: named.filter_map(entry).collect(),
+            ..Self::default()
+        })
+    }
+
     /// The same points in functions that no allocator calls.
     #[must_use]
     pub fn without_text(mut self) -> Self {

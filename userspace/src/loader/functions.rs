@@ -110,6 +110,9 @@ pub const TRACEPOINTS: [(&str, &str); 2] = [
     ("thread_exit", "sched_process_exit"),
 ];
 
+/// The program at the function that a recording waits for.
+pub const AWAITED: &str = "awaited_called";
+
 /// The program by which links are tested.
 pub const SELF_TEST: &str = "self_test";
 

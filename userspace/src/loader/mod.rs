@@ -8,6 +8,7 @@
 //! file at once and are cheap to take away.
 
 pub mod attach_points;
+mod chosen_threads;
 mod error;
 mod fallback;
 pub mod functions;
@@ -35,6 +36,7 @@ use htrace_ebpf_common::{
 
 pub use self::{
     attach_points::{AttachPoint, AttachPoints, Placing},
+    chosen_threads::ThreadChoice,
     error::LoadError,
     log::ProgramLog,
     notices::{Notice, Notices},
@@ -44,7 +46,7 @@ pub use self::{
 use self::{links::LinkKind, object::Object, walks::Walks};
 
 /// How the programs are to be loaded.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Size of the ring buffer in bytes; a power of two of at least a page.
     pub ring_bytes: u32,
@@ -74,8 +76,12 @@ pub struct Settings {
     pub min_size: u64,
     /// Mean distance in bytes of the marks by which allocations are sampled; 0 for no sampling.
     pub sample_bytes: u64,
+    /// The threads whose allocations are recorded; all if there are none.
+    pub threads: Vec<ThreadChoice>,
     /// Begin with a pause.
     pub paused: bool,
+    /// Begin when this function is first called: the name of its symbol.
+    pub wait_for: Option<String>,
 }
 
 impl Default for Settings {
@@ -95,7 +101,9 @@ impl Default for Settings {
             return_probes: false,
             min_size: 0,
             sample_bytes: 0,
+            threads: Vec::new(),
             paused: false,
+            wait_for: None,
         }
     }
 }
@@ -116,6 +124,7 @@ pub struct Programs {
     settings: Control,
     inside: bool,
     paused: bool,
+    awaited: Option<String>,
 }
 
 /// [`Control`] as a value that aya copies byte by byte.
@@ -164,6 +173,7 @@ impl Programs {
             }
             Walks::FramePointers | Walks::Old => None,
         };
+        chosen_threads::store(&mut object, &settings.threads)?;
         let mut programs = Self {
             programs,
             links: Vec::new(),
@@ -177,6 +187,7 @@ impl Programs {
             acknowledgement: Acknowledgement::new(&object.take_map("ACKNOWLEDGED")?)?,
             logs: settings.log,
             paused: settings.paused,
+            awaited: settings.wait_for.clone(),
             inside,
             settings: Control {
                 max_frames: settings.max_frames,
@@ -187,6 +198,7 @@ impl Programs {
                 max_waiting: settings.max_waiting,
                 min_size: settings.min_size,
                 sample_bytes: settings.sample_bytes,
+                only_threads: u64::from(!settings.threads.is_empty()),
                 ..pauses(settings)
             },
         };
@@ -286,7 +298,23 @@ impl Programs {
     /// # Errors
     /// When the kernel refuses.
     pub fn start(&mut self) -> Result<(), LoadError> {
+        if self.awaited.is_some() && !self.paused {
+            self.settings.phase = Control::WAITING;
+            return self.store_control();
+        }
         self.set_paused(self.paused)
+    }
+
+    /// The function with whose first call the recording begins.
+    #[must_use]
+    pub fn awaited(&self) -> Option<&str> {
+        self.awaited.as_deref()
+    }
+
+    /// True if the recording waits for a function that was not called so far.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.settings.phase == Control::WAITING && self.counter(Counter::Awaited) == 0
     }
 
     /// Records from now on, or only ends of blocks.

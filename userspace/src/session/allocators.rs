@@ -68,6 +68,13 @@ impl Allocators {
         if allocates {
             self.found.push(module.name().into_owned());
         }
+        if let Some(name) = programs.awaited() {
+            let awaited = AttachPoints::of_awaited(&cache, name, placing).unwrap_or_default();
+            if !awaited.is_empty() {
+                tell(module, &awaited);
+                programs.attach(&file, &awaited, pid)?;
+            }
+        }
         let linker = find(&functions::DYNAMIC_LINKER);
         if !linker.is_empty() {
             programs.attach(&file, &linker, pid)?;

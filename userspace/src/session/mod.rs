@@ -96,6 +96,13 @@ pub async fn record(options: Options) -> anyhow::Result<u8> {
         max_memory: options.limits.memory,
     };
     let end = wait.for_end().await?;
+    if wait.programs.is_waiting() {
+        let name = wait.programs.awaited().unwrap_or_default();
+        options.verbosity.complain(&format!(
+            "htrace-bpf: {name} was never called, so nothing is recorded; --wait-for takes the name of a \
+             symbol, which nm(1) tells"
+        ));
+    }
     wait.programs.stop()?;
     if let Some(reason) = end.reason() {
         options.verbosity.complain(reason);

@@ -2,23 +2,29 @@
 //!
 //! Pure. The BPF programs choose; here the file is told, and sizes are scaled.
 
-use crate::loader::Settings;
+use crate::loader::{Settings, ThreadChoice};
 
 /// A choice of allocations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Selection {
     /// Those of fewer bytes are left out.
     pub(super) min_size: u64,
     /// Mean distance of samples in bytes; 0 if all are recorded.
     pub(super) sample_bytes: u64,
+    /// Those of other threads are left out, if there are any.
+    pub(super) threads: Vec<ThreadChoice>,
+    /// Those before the first call of this function are left out.
+    pub(super) wait_for: Option<String>,
 }
 
 impl Selection {
     /// The choice that the programs are loaded with.
-    pub(super) const fn of(settings: &Settings) -> Self {
+    pub(super) fn of(settings: &Settings) -> Self {
         Self {
             min_size: settings.min_size,
             sample_bytes: settings.sample_bytes,
+            threads: settings.threads.clone(),
+            wait_for: settings.wait_for.clone(),
         }
     }
 
@@ -28,6 +34,18 @@ impl Selection {
         if self.min_size > 0 {
             let size = self.min_size;
             comments.push(format!(" left out: allocations of less than {size} bytes"));
+        }
+        if !self.threads.is_empty() {
+            let names: Vec<String> = self.threads.iter().map(ThreadChoice::to_string).collect();
+            let names = names.join(", ");
+            comments.push(format!(
+                " left out: allocations of threads other than {names}"
+            ));
+        }
+        if let Some(function) = &self.wait_for {
+            comments.push(format!(
+                " left out: allocations before the first call of {function}"
+            ));
         }
         if self.sample_bytes > 0 {
             let mean = self.sample_bytes;
@@ -67,10 +85,15 @@ mod tests {
     #[test]
     fn only_a_choice_is_worth_a_comment() {
         assert!(Selection::default().comments().is_empty());
-        let both = Selection {
+        let all = Selection {
             min_size: 8,
             sample_bytes: 9,
+            threads: vec![ThreadChoice::Id(7), ThreadChoice::from("pool")],
+            wait_for: Some("serve".to_owned()),
         };
-        assert_eq!(both.comments().len(), 2);
+        let comments = all.comments();
+        assert_eq!(comments.len(), 4);
+        assert!(comments[1].ends_with("threads other than 7, pool"));
+        assert!(comments[2].ends_with("the first call of serve"));
     }
 }

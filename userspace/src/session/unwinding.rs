@@ -51,7 +51,7 @@ impl Unwinding {
         Settings {
             table_words: Tables::words_for(&self.built),
             max_waiting: Worker::max_waiting(),
-            ..*settings
+            ..settings.clone()
         }
     }
 

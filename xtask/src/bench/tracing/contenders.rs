@@ -76,7 +76,12 @@ impl Contender {
     /// Whether it takes part in a round of a work. What is slow and far from the others is measured
     /// once.
     pub(super) const fn does(self, work: Work, round: u32) -> bool {
-        if matches!(self, Self::Massif | Self::Dhat) && round > 1 {
+        let is_slow = match self {
+            Self::Massif | Self::Dhat => true,
+            Self::Bpftrace => matches!(work, Work::Python | Work::Sqlite | Work::Cc1plus),
+            _ => false,
+        };
+        if is_slow && round > 1 {
             return false;
         }
         match work {

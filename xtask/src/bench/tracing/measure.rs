@@ -117,8 +117,8 @@ pub(super) fn tracing(place: &Place, contender: Contender, words: &[String]) -> 
             own.args(&words[1..]);
             return Ok(own);
         }
-        Contender::EmptyProbe => return Ok(bpftrace(words, &tracers::empty_probe())),
-        Contender::Bpftrace => return Ok(bpftrace(words, &tracers::with_stacks())),
+        Contender::EmptyProbe => return bpftrace(place, words, &tracers::empty_probe()),
+        Contender::Bpftrace => return bpftrace(place, words, &tracers::with_stacks()),
         Contender::Htrace => htrace(place, &["--"]),
         Contender::HtraceReturnProbes => htrace(place, &["--return-probes", "--"]),
         Contender::HtraceSampled => htrace(place, &["--sample", "512K", "--"]),

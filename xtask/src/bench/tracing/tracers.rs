@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::process::Command;
 
+use anyhow::Result;
+
 use super::Place;
 use crate::command::command;
 
@@ -32,19 +34,16 @@ pub(super) fn valgrind(place: &Place, tool: &str, output: &str) -> Command {
     valgrind
 }
 
-/// A program under a script.
-pub(super) fn bpftrace(words: &[String], script: &str) -> Command {
+/// A program under a script. bpftrace splits the command line at spaces and knows no quotes, so the
+/// shell reads it from a file.
+pub(super) fn bpftrace(place: &Place, words: &[String], script: &str) -> Result<Command> {
     let quoted = |word: &String| format!("'{}'", word.replace('\'', r"'\''"));
     let line: Vec<String> = words.iter().map(quoted).collect();
+    let file = place.file("command.sh");
+    std::fs::write(&file, format!("exec {}\n", line.join(" ")))?;
     let mut bpftrace = command("bpftrace");
-    // It has no shell, so quotes would be part of words.
-    let line = if words.iter().any(|word| word.contains([' ', '\n'])) {
-        format!("/bin/sh -c {}", line.join(" "))
-    } else {
-        words.join(" ")
-    };
-    bpftrace.args(["-c", &line, "-e", script]);
-    bpftrace
+    bpftrace.args(["-c", &format!("/bin/sh {}", file.display()), "-e", script]);
+    Ok(bpftrace)
 }
 
 /// A probe that does nothing.

@@ -1,0 +1,27 @@
+//! The threads whose allocations are recorded, when not all are. The recorder fills both maps.
+
+use aya_ebpf::{helpers::bpf_get_current_comm, macros::map, maps::HashMap};
+use htrace_ebpf_common::control::MAX_CHOSEN_THREADS;
+
+use crate::kernel::current_tid;
+
+/// Names of threads as the kernel keeps them: 15 bytes at most, then zeros.
+#[map]
+static THREAD_NAMES: HashMap<[u8; 16], u8> = HashMap::with_max_entries(MAX_CHOSEN_THREADS, 0);
+
+/// Ids of threads in the initial pid namespace.
+#[map]
+static THREAD_IDS: HashMap<u32, u8> = HashMap::with_max_entries(MAX_CHOSEN_THREADS, 0);
+
+/// True if the current thread is among them, by the name that it has now or by its id. Not inlined,
+/// so that its stack is not added to that of all else that is called after it.
+#[inline(never)]
+pub(crate) fn have_current() -> bool {
+    if THREAD_IDS.get_ptr(current_tid()).is_some() {
+        return true;
+    }
+    match bpf_get_current_comm() {
+        Ok(name) => THREAD_NAMES.get_ptr(name).is_some(),
+        Err(_) => false,
+    }
+}

@@ -31,6 +31,11 @@ impl NewRoot {
         Self { tree }
     }
 
+    /// Copies a program of the tree to another place in it, as whatever somebody might look for there.
+    pub fn add_decoy(&self, name: &str, place: &str) {
+        copy(&self.tree.join("bin").join(name), &self.tree.join(place));
+    }
+
     /// Starts the program under the new root; returns it, and its process id as
     /// seen from outside, once it says "ready".
     pub fn start(&self, name: &str, args: &[&str]) -> (Running, u32) {

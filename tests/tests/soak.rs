@@ -155,11 +155,12 @@ fn tell_times(mut times: Vec<Duration>) {
         .iter()
         .filter(|&&time| time > Duration::from_secs(1))
         .count();
-    let (middle, longest) = (times.get(times.len() / 2), times.last());
-    eprintln!(
-        "killed {} times: targets ended within {middle:?} (median), {longest:?} at most, {late} later than a second",
-        times.len()
-    );
+    let count = times.len();
+    if let (Some(middle), Some(longest)) = (times.get(count / 2), times.last()) {
+        eprintln!(
+            "killed {count} times: targets ended within {middle:.2?} (median), {longest:.2?} at most, {late} later than a second"
+        );
+    }
 }
 
 #[test]

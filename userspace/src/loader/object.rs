@@ -1,7 +1,7 @@
 //! Prepares the embedded BPF object: makes its maps, relocates its code, loads its programs.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, btree_map::Entry},
+    collections::{BTreeMap, HashMap, HashSet},
     fs, io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
 };
@@ -16,7 +16,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tracing::Level;
 
 use super::{LoadError, Settings, functions, links::LinkKind, privileges, walks::Walks};
-use crate::sys::bpf;
+use crate::{parallel, sys::bpf};
 
 /// The object that the build has left; empty if there was none.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/htrace-probes.o"));
@@ -90,7 +90,7 @@ impl Object {
         &mut self,
         links: LinkKind,
     ) -> Result<BTreeMap<String, OwnedFd>, LoadError> {
-        let mut loaded = BTreeMap::new();
+        let mut wanted = BTreeMap::new();
         let is_left_out = |name: &str| self.old && functions::NOT_FOR_OLD.contains(&name);
         let names = self.object.programs.keys();
         for name in names.filter(|name| is_plain(name) && !is_left_out(name)) {
@@ -104,12 +104,18 @@ impl Object {
             };
             for number in copies {
                 let key = program_of(name, number.unwrap_or(0), links);
-                if let Entry::Vacant(vacant) = loaded.entry(key) {
-                    vacant.insert(self.load_best(name, links.attach_type(), number)?);
-                }
+                wanted.entry(key).or_insert((name, number));
             }
         }
-        Ok(loaded)
+        // What takes time is the verifier, and it does several programs at once.
+        let wanted: Vec<_> = wanted.into_iter().collect();
+        let loaded = parallel::map(&wanted, |(_, (name, number))| {
+            self.load_best(name, links.attach_type(), *number)
+        });
+        let keys = wanted.into_iter().map(|(key, _)| key);
+        keys.zip(loaded)
+            .map(|(key, program)| Ok((key, program?)))
+            .collect()
     }
 
     /// Loads the variant of a program that suits this kernel best.

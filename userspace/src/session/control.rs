@@ -136,13 +136,16 @@ impl Signals {
         self.inherited
     }
 
-    /// From now on a signal ends this process at once, while it still writes what it has. The file
-    /// is readable up to its last checkpoint then, and says that it is cut short.
+    /// From now on, the `end` of the recording, a signal ends this process at once, while it still
+    /// takes probes away and writes what it has. The kernel takes away what is left, and the file is
+    /// readable up to its last checkpoint then, and says that it is cut short.
     ///
     /// Returns what has to be kept for as long as that is to be so.
-    pub(super) fn end_at_once(&self, verbosity: Verbosity) -> io::Result<PipeWriter> {
-        // The one that has ended the program may be here still: a terminal's goes to both.
-        while self.signals.read_signal()?.is_some() {}
+    pub(super) fn end_at_once(&self, end: End, verbosity: Verbosity) -> io::Result<PipeWriter> {
+        if matches!(end, End::Exited(_)) {
+            // The one that has ended the program may be here still: a terminal's goes to both.
+            while self.signals.read_signal()?.is_some() {}
+        }
         let signals = self.signals.as_fd().try_clone_to_owned()?;
         let (kept, keep) = io::pipe()?;
         let give_up = move || {

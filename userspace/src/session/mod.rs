@@ -96,6 +96,7 @@ pub async fn record(options: Options) -> anyhow::Result<u8> {
         max_memory: options.limits.memory,
     };
     let end = wait.for_end().await?;
+    let until_finished = wait.signals.end_at_once(end, options.verbosity)?;
     if wait.programs.is_waiting() {
         let name = wait.programs.awaited().unwrap_or_default();
         options.verbosity.complain(&format!(
@@ -108,7 +109,6 @@ pub async fn record(options: Options) -> anyhow::Result<u8> {
         options.verbosity.complain(reason);
     }
     let losses = Losses::read(wait.programs, wait.subject.is_launched());
-    let until_finished = wait.signals.end_at_once(options.verbosity)?;
     let finished = pipeline.finish(Closing {
         losses,
         exit: end.target_exit(),

@@ -1,20 +1,14 @@
 //! From modules to tables, on all CPUs.
 
-use std::{
-    fs::File,
-    io,
-    os::unix::fs::FileExt,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
-};
+use std::{fs::File, io, os::unix::fs::FileExt, sync::Arc};
 
 use htrace_unwind_tables::{BuildError, UnwindTable};
 
 use super::cache::Cache;
-use crate::modules::{Module, ModuleContent, OpenError};
+use crate::{
+    modules::{Module, ModuleContent, OpenError},
+    parallel,
+};
 
 /// Larger files are not read into memory. The largest in use, browsers with debug information,
 /// have some GiB, but then their unwind data could not be had from a part of it.
@@ -45,24 +39,7 @@ pub(super) enum Failure {
 /// Makes the tables of all modules, several at once.
 #[must_use]
 pub fn build_all(modules: &[Arc<Module>], cache: &Cache) -> Vec<Built> {
-    let next = AtomicUsize::new(0);
-    let done = Mutex::new(Vec::with_capacity(modules.len()));
-    let work = || {
-        while let Some(module) = modules.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let built = build(module, cache);
-            done.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(built);
-        }
-    };
-    let cpus = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    thread::scope(|scope| {
-        for _ in 1..cpus.min(modules.len()) {
-            scope.spawn(work);
-        }
-        work();
-    });
-    done.into_inner().unwrap_or_else(PoisonError::into_inner)
+    parallel::map(modules, |module| build(module, cache))
 }
 
 /// Makes the table of one module.

@@ -130,6 +130,43 @@ fn threads_that_are_not_named_are_left_out() {
     }
 }
 
+/// Three threads, each of which does a hundred rounds of work.
+fn record_shop(options: &[&str]) -> Recorded {
+    let launch = options
+        .iter()
+        .fold(Launch::new(), |launch, option| launch.option(option));
+    let recorded = launch.run(target("framepointers"), &["3", "100"]);
+    recorded.assert_nothing_lost();
+    recorded
+}
+
+#[test]
+fn what_is_below_no_chosen_function_is_left_out() {
+    if !require(Feature::Root) {
+        return;
+    }
+    let whole = record_shop(&[]).trace();
+    // `parse_all` calls `parse_record`, which allocates; `forget` leaks all that it allocates.
+    let chosen = record_shop(&["--functions", "shop::parse_all(long),shop::forget"]);
+    let (trace, truth) = (chosen.trace(), chosen.truth());
+    let [parsed, forgotten] = ["parse_record_calls", "forget_calls"].map(|name| truth.get(name));
+    assert_eq!(trace.calls_under("shop::parse_all(long)"), parsed);
+    assert_eq!(trace.calls_under("shop::forget(long)"), forgotten);
+    assert_eq!((trace.calls, trace.frees), (parsed + forgotten, parsed));
+    assert_eq!(trace.leaked, whole.leaked_under("shop::forget(long)"));
+    assert_eq!(chosen.summary("leaked allocations"), forgotten);
+    assert_eq!(
+        chosen.summary("allocations left out by --functions"),
+        whole.calls - trace.calls
+    );
+    let told = |comment: &String| comment.contains("none of shop::parse_all(long), shop::forget");
+    assert!(trace.comments.iter().any(told), "{:?}", trace.comments);
+
+    let nothing = record_shop(&["--functions", "parse_all"]);
+    assert_eq!(nothing.trace().calls, 0, "names are whole");
+    assert!(nothing.stderr.contains("names are as reports show them"));
+}
+
 #[test]
 fn a_recording_begins_with_the_first_call_of_the_awaited_function() {
     if !require(Feature::Root) {

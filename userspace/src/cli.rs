@@ -1,8 +1,12 @@
 //! The command line: what was typed. What it means for a recording is worked out in `commands`.
 
+mod function_names;
+
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, Parser, Subcommand};
+
+pub use self::function_names::FunctionNames;
 
 /// Traces every heap allocation of a process, without changing it.
 ///
@@ -104,6 +108,11 @@ pub struct RecordArgs {
     /// with commas between.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub threads: Vec<String>,
+    /// Record only what is allocated below these functions, inlined ones too: names as reports show
+    /// them, with or without argument lists, and commas between. Makes file and report smaller, but
+    /// not the probes cheaper.
+    #[arg(long, value_name = "NAMES", value_parser = function_names::parse)]
+    pub functions: Option<FunctionNames>,
     /// Record nothing until this function is first called: the name of its symbol, as nm(1) tells
     /// it. Each of its calls costs a trap.
     #[arg(long, value_name = "FUNCTION", conflicts_with = "paused")]

@@ -69,6 +69,7 @@ fn options(args: RecordArgs) -> Options {
             nice: args.nice,
             cpus: args.cpu.map(|list| list.0),
         },
+        functions: args.functions.map(|list| list.0).unwrap_or_default(),
         settings: Settings {
             ring_bytes: args.ring_size << 20,
             unwind: unwind(args.unwind),

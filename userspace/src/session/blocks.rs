@@ -26,7 +26,7 @@ pub(super) struct Counts {
     pub allocations: u64,
     /// Frees of the block that was allocated by the event right before.
     pub temporary: u64,
-    /// Frees of blocks that were not known: allocated before the recording, or lost.
+    /// Frees of blocks that were not known: allocated before the recording, left out, or lost.
     pub unknown_frees: u64,
     /// Blocks that were handed out again without a free in between: their free was not seen.
     pub unseen_frees: u64,
@@ -42,6 +42,13 @@ impl Blocks {
         self.counts.allocations += 1;
         self.last_allocated = Some(pointer);
         let replaced = self.live.insert(pointer, info);
+        self.counts.unseen_frees += u64::from(replaced.is_some());
+        replaced
+    }
+
+    /// A new block that is left out. Returns the info of a block that must have been freed unseen.
+    pub(super) fn leave_out(&mut self, pointer: u64) -> Option<AllocationInfoIndex> {
+        let replaced = self.live.remove(&pointer);
         self.counts.unseen_frees += u64::from(replaced.is_some());
         replaced
     }
@@ -163,6 +170,22 @@ mod tests {
         blocks.allocate(0x10, info(1));
         assert_eq!(blocks.allocate(0x10, info(2)), Some(info(1)));
         assert_eq!((blocks.live(), blocks.counts.unseen_frees), (1, 1));
+    }
+
+    #[test]
+    fn a_block_that_is_left_out_is_not_kept_but_tells_that_another_is_gone() {
+        let mut blocks = Blocks::default();
+        assert_eq!(blocks.leave_out(0x10), None);
+        assert_eq!(blocks.free(0x10), None);
+        blocks.allocate(0x10, info(1));
+        assert_eq!(blocks.leave_out(0x10), Some(info(1)));
+        let counts = Counts {
+            allocations: 1,
+            temporary: 0,
+            unknown_frees: 1,
+            unseen_frees: 1,
+        };
+        assert_eq!((blocks.live(), blocks.counts), (0, counts));
     }
 
     #[test]

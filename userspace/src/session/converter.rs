@@ -7,6 +7,8 @@
 //! order of events, except that both halves of a realloc stand together where it ends; time
 //! stamps do not go back.
 
+mod choice;
+
 use std::{
     collections::BTreeMap,
     io::{self, Write},
@@ -19,6 +21,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
     blocks::{Blocks, Counts},
+    chosen_functions::{ChosenFunctions, LeftOut},
     names::{Names, Place},
     selection::estimate,
 };
@@ -35,12 +38,14 @@ struct Stack {
     frames: Box<[u64]>,
     /// Why it ends where it does.
     end: StackEnd,
-    /// Allocations with it.
+    /// Allocations with it that are recorded.
     events: u64,
+    /// True if it holds a chosen function.
+    chosen: bool,
     /// Module of its outermost frame; empty unless it was cut.
     cut_in: Arc<str>,
     trace: TraceIndex,
-    /// Number of the module change after which `trace` was made.
+    /// Number of the module change after which `chosen` was found and `trace` made.
     as_of: u64,
 }
 
@@ -62,6 +67,8 @@ pub(super) struct Converter<W: Write, N> {
     last_thread: u32,
     /// Mean distance of samples in bytes; 0 if all allocations are recorded.
     sample_bytes: u64,
+    functions: ChosenFunctions,
+    left_out: LeftOut,
 }
 
 /// Live bytes, and the sizes that infos stand for.
@@ -80,6 +87,8 @@ pub(super) struct Totals {
     pub live_blocks: u64,
     /// Their bytes.
     pub live_bytes: u64,
+    /// Allocations that are below no chosen function.
+    pub left_out: LeftOut,
     /// Allocations by the reason of their stacks' ends.
     pub stack_ends: BTreeMap<StackEnd, u64>,
     /// Allocations whose stacks were cut, by reason and module of the outermost frame.
@@ -111,6 +120,8 @@ impl<W: Write, N: Names> Converter<W, N> {
             threads: FxHashSet::default(),
             last_thread: 0,
             sample_bytes: 0,
+            functions: ChosenFunctions::default(),
+            left_out: LeftOut::default(),
         }
     }
 
@@ -215,6 +226,7 @@ impl<W: Write, N: Names> Converter<W, N> {
             counts: self.blocks.counts,
             live_blocks: self.blocks.live() as u64,
             live_bytes: self.sizes.live,
+            left_out: self.left_out,
             stack_ends,
             cut_stacks,
             malformed: self.malformed,
@@ -255,6 +267,7 @@ impl<W: Write, N: Names> Converter<W, N> {
             frames: frames.iter().collect(),
             end,
             events,
+            chosen: false,
             cut_in: Arc::default(),
             trace: TraceIndex::NONE,
             as_of: u64::MAX,
@@ -264,6 +277,9 @@ impl<W: Write, N: Names> Converter<W, N> {
 
     fn allocate(&mut self, pointer: u64, size: u64, stack: u64) -> io::Result<()> {
         let size = estimate(size, self.sample_bytes);
+        if !self.is_chosen(stack) {
+            return self.leave_out(pointer, stack);
+        }
         let trace = self.trace(stack)?;
         let info = self.writer.allocation_info(size, trace)?;
         self.sizes.set(info.get(), size);
@@ -358,7 +374,7 @@ impl<W: Write, N: Names> Converter<W, N> {
     }
 
     fn module_of(&mut self, return_address: Option<u64>) -> Arc<str> {
-        let address = return_address.map(|address| address.wrapping_sub(1));
+        let address = return_address.map(call_before);
         address.map_or_else(Arc::default, |address| {
             self.names.resolve(address).module.into()
         })
@@ -366,8 +382,7 @@ impl<W: Write, N: Names> Converter<W, N> {
 
     /// The instruction pointer of a return address.
     fn instruction_pointer(&mut self, return_address: u64) -> io::Result<IpIndex> {
-        // The call, not what follows it, which may belong to another line or function.
-        let address = return_address.wrapping_sub(1);
+        let address = call_before(return_address);
         let place = self.names.place(address);
         if let Some(index) = self.ips.get(&(place, address)) {
             return Ok(*index);
@@ -407,6 +422,11 @@ impl Sizes {
     fn of(&self, info: u32) -> u64 {
         self.by_info.get(info as usize).copied().unwrap_or(0)
     }
+}
+
+/// The call that returns to an address: what follows it may belong to another line or function.
+const fn call_before(return_address: u64) -> u64 {
+    return_address.wrapping_sub(1)
 }
 
 /// The whole tick of a clock of 16 bits that was read at the tick `now` or before.

@@ -23,8 +23,9 @@ pub(super) struct Evidence {
     pub(super) reused: u64,
     /// Threads that were seen.
     pub(super) threads: u64,
-    /// True if all blocks are known from their beginning: the program was started by us.
-    pub(super) from_start: bool,
+    /// True if all blocks are known from their beginning: the program was started by us, and no
+    /// allocations are left out by choice.
+    pub(super) knows_all_blocks: bool,
 }
 
 /// Blocks, and the bytes in them.
@@ -54,8 +55,8 @@ impl Evidence {
 
     /// Lost frees that cannot be explained but by a block that seems to live.
     fn fewest(&self) -> u64 {
-        if !self.from_start {
-            // They may all be of blocks from before.
+        if !self.knows_all_blocks {
+            // They may all be of other blocks.
             return 0;
         }
         let explained = self.reused + self.allocations + self.threads * CACHED_BLOCKS;
@@ -110,7 +111,7 @@ mod tests {
     fn no_more_can_be_false_than_there_are() {
         let evidence = Evidence {
             frees: 1_000_000,
-            from_start: true,
+            knows_all_blocks: true,
             ..Evidence::default()
         };
         let bounds = evidence.bounds(&sizes());
@@ -131,7 +132,7 @@ mod tests {
             allocations: 4,
             reused: 1,
             threads: 1,
-            from_start: true,
+            knows_all_blocks: true,
             ..Evidence::default()
         };
         let at_least = evidence.bounds(&sizes()).at_least;
@@ -143,7 +144,7 @@ mod tests {
             }
         );
         let attached = Evidence {
-            from_start: false,
+            knows_all_blocks: false,
             ..evidence
         };
         assert_eq!(attached.bounds(&sizes()).at_least, Amount::default());

@@ -7,6 +7,7 @@
 
 pub mod allocators;
 mod blocks;
+mod chosen_functions;
 mod control;
 mod converter;
 mod counted;
@@ -108,7 +109,9 @@ pub async fn record(options: Options) -> anyhow::Result<u8> {
     if let Some(reason) = end.reason() {
         options.verbosity.complain(reason);
     }
-    let losses = Losses::read(wait.programs, wait.subject.is_launched());
+    let leaves_out = options.settings.paused || !Selection::of(&options).is_everything();
+    let knows_all_blocks = wait.subject.is_launched() && !leaves_out;
+    let losses = Losses::read(wait.programs, knows_all_blocks);
     let finished = pipeline.finish(Closing {
         losses,
         exit: end.target_exit(),
@@ -159,7 +162,7 @@ impl Pipeline {
             header: subject.file_header(),
             names: subject.names(new_modules),
             compression_level: options.compression_level,
-            selection: Selection::of(&options.settings),
+            selection: Selection::of(options),
         })?;
         let events = programs
             .take_events()

@@ -35,7 +35,7 @@ pub(super) trait Names {
     /// Where an address lies.
     fn place(&mut self, address: u64) -> Place;
 
-    /// What an address means. It is called once for an address and place.
+    /// What an address means. It is slow: who asks remembers the answer by address and place.
     fn resolve(&mut self, address: u64) -> Resolved;
 }
 

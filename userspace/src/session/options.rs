@@ -52,6 +52,8 @@ pub struct Options {
     pub compression_level: i32,
     /// How our own threads are to run.
     pub scheduling: Scheduling,
+    /// Names of the functions below which allocations are recorded; all are if there are none.
+    pub functions: Vec<String>,
     /// How to load the programs.
     pub settings: Settings,
 }

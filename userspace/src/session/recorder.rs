@@ -16,6 +16,7 @@ use anyhow::{Context, anyhow};
 use htrace_trace_format::{Note, TraceWriter, compression::ZstdFrameWriter, writer::Header};
 
 use super::{
+    chosen_functions::ChosenFunctions,
     converter::{Converter, Totals},
     counted::Counted,
     names::{NamesSource, ProcessNames},
@@ -93,6 +94,7 @@ impl Recorder {
         let record = move || {
             let mut converter = Converter::new(writer, ProcessNames::new(names), start);
             converter.sample_by(selection.sample_bytes);
+            converter.choose(ChosenFunctions::new(selection.functions));
             convert_all(&mut converter, &batches, &shared, max_bytes)?;
             let totals = converter.totals();
             // Without a closing the recording was given up.

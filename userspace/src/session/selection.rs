@@ -1,8 +1,10 @@
 //! Which allocations a recording holds, and what a sampled one stands for.
 //!
-//! Pure. The BPF programs choose; here the file is told, and sizes are scaled.
+//! Pure. The BPF programs choose, and by functions the converter; here the file is told, and sizes
+//! are scaled.
 
-use crate::loader::{Settings, ThreadChoice};
+use super::options::Options;
+use crate::loader::ThreadChoice;
 
 /// A choice of allocations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,17 +17,26 @@ pub(super) struct Selection {
     pub(super) threads: Vec<ThreadChoice>,
     /// Those before the first call of this function are left out.
     pub(super) wait_for: Option<String>,
+    /// Those below none of these functions are left out, if there are any.
+    pub(super) functions: Vec<String>,
 }
 
 impl Selection {
-    /// The choice that the programs are loaded with.
-    pub(super) fn of(settings: &Settings) -> Self {
+    /// The choice of a recording.
+    pub(super) fn of(options: &Options) -> Self {
+        let settings = &options.settings;
         Self {
             min_size: settings.min_size,
             sample_bytes: settings.sample_bytes,
             threads: settings.threads.clone(),
             wait_for: settings.wait_for.clone(),
+            functions: options.functions.clone(),
         }
+    }
+
+    /// True if nothing is left out.
+    pub(super) fn is_everything(&self) -> bool {
+        *self == Self::default()
     }
 
     /// What the file says of it.
@@ -46,6 +57,10 @@ impl Selection {
             comments.push(format!(
                 " left out: allocations before the first call of {function}"
             ));
+        }
+        if !self.functions.is_empty() {
+            let names = self.functions.join(", ");
+            comments.push(format!(" left out: allocations below none of {names}"));
         }
         if self.sample_bytes > 0 {
             let mean = self.sample_bytes;
@@ -90,10 +105,13 @@ mod tests {
             sample_bytes: 9,
             threads: vec![ThreadChoice::Id(7), ThreadChoice::from("pool")],
             wait_for: Some("serve".to_owned()),
+            functions: vec!["parse".to_owned(), "f(int)".to_owned()],
         };
+        assert!(!all.is_everything() && Selection::default().is_everything());
         let comments = all.comments();
-        assert_eq!(comments.len(), 4);
+        assert_eq!(comments.len(), 5);
         assert!(comments[1].ends_with("threads other than 7, pool"));
         assert!(comments[2].ends_with("the first call of serve"));
+        assert!(comments[3].ends_with("below none of parse, f(int)"));
     }
 }

@@ -7,6 +7,7 @@ use htrace_trace_format::TargetExit;
 
 use super::progress::size;
 use super::{
+    chosen_functions::LeftOut,
     converter::Totals,
     false_leaks::{Amount, Evidence, FalseLeaks},
 };
@@ -41,7 +42,7 @@ pub(super) struct Closing {
 
 impl Losses {
     /// Reads the counters.
-    pub(super) fn read(programs: &Programs, from_start: bool) -> Self {
+    pub(super) fn read(programs: &Programs, knows_all_blocks: bool) -> Self {
         let read = |counters: &[(Counter, &'static str)]| {
             let counted = counters
                 .iter()
@@ -56,7 +57,7 @@ impl Losses {
                 nanoseconds: programs.counter(Counter::PausedNs),
                 too_long: programs.counter(Counter::PauseTooLong),
             },
-            evidence: evidence(programs, from_start),
+            evidence: evidence(programs, knows_all_blocks),
         }
     }
 
@@ -82,7 +83,7 @@ impl Losses {
 }
 
 /// Counts of lost calls by kind, without what only the recorder knows.
-fn evidence(programs: &Programs, from_start: bool) -> Evidence {
+fn evidence(programs: &Programs, knows_all_blocks: bool) -> Evidence {
     let sum = |counters: &[Counter]| counters.iter().map(|c| programs.counter(*c)).sum();
     Evidence {
         frees: sum(&[Counter::FreeRingFull]),
@@ -94,7 +95,7 @@ fn evidence(programs: &Programs, from_start: bool) -> Evidence {
             Counter::ReturnWithoutEntry,
             Counter::PointerUnreadable,
         ]),
-        from_start,
+        knows_all_blocks,
         ..Evidence::default()
     }
 }
@@ -111,6 +112,7 @@ pub(super) fn text(totals: &Totals, losses: &Losses, path: &Path) -> String {
     for (name, count) in figures {
         line(&mut text, format_args!("\t{name}\t{count}"));
     }
+    left_out(&mut text, totals);
     for (reason, count) in losses.reasons() {
         line(&mut text, format_args!("lost {reason}: {count}"));
     }
@@ -143,6 +145,35 @@ pub(super) fn text(totals: &Totals, losses: &Losses, path: &Path) -> String {
         format_args!("  htrace-bpf report {}", quoted(path)),
     );
     text
+}
+
+/// What is below none of the chosen functions.
+fn left_out(text: &mut String, totals: &Totals) {
+    let LeftOut {
+        allocations,
+        in_doubt,
+    } = totals.left_out;
+    if allocations == 0 {
+        return;
+    }
+    line(
+        text,
+        format_args!("allocations left out by --functions: {allocations}"),
+    );
+    if in_doubt > 0 {
+        line(
+            text,
+            format_args!(
+                "\t{in_doubt} of them have stacks that were cut or lost, and may be below one"
+            ),
+        );
+    }
+    if totals.counts.allocations == 0 {
+        line(
+            text,
+            format_args!("\tno stack holds one of them: names are as reports show them"),
+        );
+    }
 }
 
 /// Lost frees make leaks of blocks that are none.
@@ -287,6 +318,28 @@ mod tests {
         assert!(text.contains(bounds), "{text}");
         assert!(text.contains("room: 3, 1.500 s in all"), "{text}");
         assert!(text.contains("\t1 reached --max-pause\n"), "{text}");
+    }
+
+    #[test]
+    fn what_is_left_out_is_told_and_that_nothing_was_found() {
+        let mut totals = Totals {
+            left_out: LeftOut {
+                allocations: 9,
+                in_doubt: 2,
+            },
+            ..Totals::default()
+        };
+        let said = |totals: &Totals| text(totals, &Losses::default(), Path::new("run.zst"));
+        let nothing = said(&totals);
+        assert!(
+            nothing.contains("\nallocations left out by --functions: 9\n\t2 of them"),
+            "{nothing}"
+        );
+        assert!(nothing.contains("names are as reports"), "{nothing}");
+        totals.counts.allocations = 1;
+        totals.left_out.in_doubt = 0;
+        let found = said(&totals);
+        assert!(found.contains("functions: 9\n\nRecorded"), "{found}");
     }
 
     #[test]

@@ -73,19 +73,48 @@ impl Recording {
             .unwrap();
     }
 
+    /// With two stacks, of which 9 is below the only function that is chosen.
+    fn of_a_choice() -> Self {
+        let mut recording = Self::new();
+        let functions = vec!["at_2000_in_0".to_owned()];
+        recording.0.choose(ChosenFunctions::new(functions));
+        recording.stack(8, &[0x1001, 0x3001]);
+        recording.stack(9, &[0x1001, 0x2001]);
+        recording
+    }
+
     fn allocate(&mut self, pointer: u64, size: u64) {
+        self.allocate_below(9, pointer, size);
+    }
+
+    fn allocate_below(&mut self, stack: u64, pointer: u64, size: u64) {
         self.event(
             1,
             Event::Allocation {
                 pointer,
                 size,
-                stack: 9,
+                stack,
             },
         );
     }
 
     fn free(&mut self, pointer: u64) {
         self.event(1, Event::Free { pointer });
+    }
+
+    fn move_below(&mut self, stack: u64, old: u64, new: u64, size: u64) {
+        self.event(1, Event::ReallocBegin { pointer: old });
+        let outcome = Outcome::Moved;
+        self.event(
+            1,
+            Event::ReallocEnd {
+                outcome,
+                old,
+                new,
+                size,
+                stack,
+            },
+        );
     }
 
     fn end_realloc(&mut self, tid: u32, outcome: Outcome, old: u64, new: u64, size: u64) {
@@ -223,6 +252,79 @@ fn an_address_means_what_its_module_was_when_it_was_used() {
     let (lines, _) = recording.finish();
     assert_eq!(lines.functions(0), ["at_1000_in_0"]);
     assert_eq!(lines.functions(1), ["at_1000_in_5"]);
+}
+
+#[test]
+fn what_is_below_no_chosen_function_is_left_out_and_names_nothing() {
+    let mut recording = Recording::of_a_choice();
+    recording.allocate_below(8, 0xa0, 10);
+    recording.allocate_below(9, 0xb0, 20);
+    recording.allocate_below(8, 0xc0, 30);
+    recording.free(0xa0);
+    recording.free(0xb0);
+    let (lines, totals) = recording.finish();
+    assert_eq!(lines.events_by_size(), [('+', 20), ('-', 20)]);
+    assert_eq!(lines.functions(0), ["at_1000_in_0", "at_2000_in_0"]);
+    assert!(!lines.strings.iter().any(|name| name == "at_3000_in_0"));
+    let left_out = LeftOut {
+        allocations: 2,
+        in_doubt: 0,
+    };
+    assert_eq!(totals.left_out, left_out);
+    assert_eq!((totals.counts.allocations, totals.live_blocks), (1, 0));
+    assert_eq!(totals.counts.unseen_frees, 0);
+    let ends = BTreeMap::from([(StackEnd::Complete, 1)]);
+    assert_eq!(totals.stack_ends, ends, "only of what is recorded");
+}
+
+#[test]
+fn a_realloc_leads_into_the_choice_and_out_of_it() {
+    let mut recording = Recording::of_a_choice();
+    recording.allocate_below(8, 0xa0, 10);
+    recording.move_below(9, 0xa0, 0xb0, 20);
+    recording.move_below(8, 0xb0, 0xb0, 30);
+    recording.free(0xb0);
+    let (lines, totals) = recording.finish();
+    assert_eq!(lines.events_by_size(), [('+', 20), ('-', 20)]);
+    assert_eq!((totals.left_out.allocations, totals.live_bytes), (2, 0));
+    assert_eq!(totals.counts.unseen_frees, 0);
+}
+
+#[test]
+fn a_left_out_block_ends_the_block_whose_free_was_lost() {
+    let mut recording = Recording::of_a_choice();
+    recording.allocate_below(9, 0xa0, 10);
+    recording.allocate_below(8, 0xa0, 20);
+    recording.allocate_below(9, 0xa0, 30);
+    let (lines, totals) = recording.finish();
+    assert_eq!(lines.events_by_size(), [('+', 10), ('-', 10), ('+', 30)]);
+    assert_eq!(totals.counts.unseen_frees, 1, "of the first alone");
+}
+
+#[test]
+fn a_stack_that_was_cut_or_lost_may_have_held_a_chosen_function() {
+    let mut recording = Recording::of_a_choice();
+    recording.stack_that_ends(7, StackEnd::Gap, &[0x1001]);
+    for (stack, pointer) in [(7, 0xa0), (6, 0xb0), (8, 0xc0)] {
+        recording.allocate_below(stack, pointer, 1);
+    }
+    let left_out = LeftOut {
+        allocations: 3,
+        in_doubt: 2,
+    };
+    assert_eq!(recording.0.totals().left_out, left_out);
+}
+
+#[test]
+fn a_stack_is_judged_anew_when_modules_have_changed() {
+    let mut recording = Recording::of_a_choice();
+    for (mappings, pointer) in [(&b""[..], 0xa0), (b"other", 0xb0), (b"", 0xc0)] {
+        recording.0.mappings(mappings);
+        recording.allocate_below(9, pointer, pointer);
+    }
+    let (lines, _) = recording.finish();
+    assert_eq!(lines.events_by_size(), [('+', 0xa0), ('+', 0xc0)]);
+    assert_eq!(lines.functions(1), ["at_1000_in_0", "at_2000_in_0"]);
 }
 
 #[test]

@@ -255,6 +255,17 @@ impl Wait<'_> {
         (resident_bytes()? >= limit).then_some(End::MemoryLimit)
     }
 
+    /// Tells the user that the function was not called with which the recording was to begin.
+    pub(super) fn complain_if_never_begun(&self) {
+        if self.programs.is_waiting() {
+            let name = self.programs.awaited().unwrap_or_default();
+            self.verbosity.complain(&format!(
+                "htrace-bpf: {name} was never called, so nothing is recorded; --wait-for takes the \
+                 name of a symbol, which nm(1) tells"
+            ));
+        }
+    }
+
     /// Our exit status is the program's, for whose end we wait in any case; a process that was
     /// attached to keeps its own.
     pub(super) async fn exit_status(&mut self, end: End) -> anyhow::Result<u8> {

@@ -98,19 +98,12 @@ pub async fn record(options: Options) -> anyhow::Result<u8> {
     };
     let end = wait.for_end().await?;
     let until_finished = wait.signals.end_at_once(end, options.verbosity)?;
-    if wait.programs.is_waiting() {
-        let name = wait.programs.awaited().unwrap_or_default();
-        options.verbosity.complain(&format!(
-            "htrace-bpf: {name} was never called, so nothing is recorded; --wait-for takes the name of a \
-             symbol, which nm(1) tells"
-        ));
-    }
+    wait.complain_if_never_begun();
     wait.programs.stop()?;
     if let Some(reason) = end.reason() {
         options.verbosity.complain(reason);
     }
-    let leaves_out = options.settings.paused || !Selection::of(&options).is_everything();
-    let knows_all_blocks = wait.subject.is_launched() && !leaves_out;
+    let knows_all_blocks = wait.subject.is_launched() && records_all_blocks(&options);
     let losses = Losses::read(wait.programs, knows_all_blocks);
     let finished = pipeline.finish(Closing {
         losses,
@@ -130,6 +123,11 @@ pub async fn record(options: Options) -> anyhow::Result<u8> {
     } else {
         status
     })
+}
+
+/// Whether no allocation is left out by choice.
+fn records_all_blocks(options: &Options) -> bool {
+    !options.settings.paused && Selection::of(options).is_everything()
 }
 
 /// Drain, recorder and file.

@@ -29,10 +29,6 @@ use crate::kernel::{Kernel, Registers};
 /// x86-64, 3.2.2).
 const FRAME_ALIGNMENT: u64 = 16;
 
-/// What a signal has interrupted may be called with any stack of words: code of the vdso
-/// is, and assembly.
-const WORD_ALIGNMENT: u64 = 8;
-
 /// Bytes of a stack slot.
 const SLOT: u64 = size_of::<u64>() as u64;
 
@@ -284,7 +280,9 @@ fn call_frame<K: Kernel>(
 ) -> Result<(), StackEnd> {
     let alignment = match walk.interrupted {
         0 => FRAME_ALIGNMENT,
-        _ => WORD_ALIGNMENT,
+        // What a signal has interrupted may be called with any stack of words: code of the vdso is,
+        // and assembly.
+        _ => SLOT,
     };
     if cfa <= walk.sp || !cfa.is_multiple_of(alignment) {
         return Err(StackEnd::Suspect);

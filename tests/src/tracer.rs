@@ -91,6 +91,12 @@ impl Launch {
         self
     }
 
+    /// Adds options of the tracer, in order.
+    #[must_use]
+    pub fn options(self, options: &[&str]) -> Self {
+        options.iter().fold(self, Self::option)
+    }
+
     /// Sets an environment variable.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {

@@ -6,8 +6,9 @@ use htrace_tests::{Feature, Launch, Recorded, require, target};
 const CALLS: &str = "300";
 
 fn record(options: &[&str]) -> Recorded {
-    let launch = options.iter().fold(Launch::new(), Launch::option);
-    let recorded = launch.run(target("generated"), &[CALLS]);
+    let recorded = Launch::new()
+        .options(options)
+        .run(target("generated"), &[CALLS]);
     assert_eq!(recorded.status.code(), Some(0), "{}", recorded.stderr);
     recorded.assert_nothing_lost();
     recorded

@@ -11,10 +11,9 @@ use nix::sys::signal::Signal;
 const ARGUMENTS: [&str; 3] = ["1", "1000", "all"];
 
 fn record(options: &[&str]) -> Recorded {
-    let launch = options
-        .iter()
-        .fold(Launch::new(), |launch, option| launch.option(option));
-    let recorded = launch.run(target("counts"), &ARGUMENTS);
+    let recorded = Launch::new()
+        .options(options)
+        .run(target("counts"), &ARGUMENTS);
     assert_eq!(recorded.status.code(), Some(0), "{}", recorded.stderr);
     recorded.assert_nothing_lost();
     recorded
@@ -97,10 +96,9 @@ fn sums_of_a_sample_are_those_of_the_whole() {
 
 /// Two batches of eight threads, each of which allocates a hundred blocks.
 fn record_threads(options: &[&str]) -> Recorded {
-    let launch = options
-        .iter()
-        .fold(Launch::new(), |launch, option| launch.option(option));
-    let recorded = launch.run(target("threads"), &["2", "100"]);
+    let recorded = Launch::new()
+        .options(options)
+        .run(target("threads"), &["2", "100"]);
     assert_eq!(recorded.status.code(), Some(6), "{}", recorded.stderr);
     recorded.assert_nothing_lost();
     recorded
@@ -132,10 +130,9 @@ fn threads_that_are_not_named_are_left_out() {
 
 /// Three threads, each of which does a hundred rounds of work.
 fn record_shop(options: &[&str]) -> Recorded {
-    let launch = options
-        .iter()
-        .fold(Launch::new(), |launch, option| launch.option(option));
-    let recorded = launch.run(target("framepointers"), &["3", "100"]);
+    let recorded = Launch::new()
+        .options(options)
+        .run(target("framepointers"), &["3", "100"]);
     recorded.assert_nothing_lost();
     recorded
 }

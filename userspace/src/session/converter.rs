@@ -283,10 +283,8 @@ impl<W: Write, N: Names> Converter<W, N> {
         let trace = self.trace(stack)?;
         let info = self.writer.allocation_info(size, trace)?;
         self.sizes.set(info.get(), size);
-        if let Some(unseen) = self.blocks.allocate(pointer, info) {
-            self.sizes.live -= self.sizes.of(unseen.get());
-            self.writer.deallocation(unseen)?;
-        }
+        let unseen = self.blocks.allocate(pointer, info);
+        self.deallocated(unseen)?;
         self.sizes.live += size;
         self.writer.allocation(info)
     }

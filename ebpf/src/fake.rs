@@ -25,7 +25,7 @@ use crate::{
     call::Call,
     kernel::Kernel,
     thread::{MAX_PENDING, Pending, Thread},
-    unwind::{Progress, frame_pointers, lookup::Lookup, step, window::WINDOW_WORDS},
+    unwind::{Progress, frame_pointers, go_on, lookup::Lookup, window::WINDOW_WORDS},
 };
 
 /// A record as a test wants to see it.
@@ -74,6 +74,10 @@ pub(crate) struct FakeKernel {
     counters: RefCell<BTreeMap<u32, u64>>,
     full: Cell<bool>,
     reads: Cell<u64>,
+    looks: Cell<u64>,
+    clock: Cell<u16>,
+    jiffies: Cell<u64>,
+    generation: Cell<u32>,
     rules: RefCell<Option<BTreeMap<u64, Found>>>,
     remembered: RefCell<BTreeMap<u32, u64>>,
     replaced: RefCell<BTreeMap<u64, u64>>,
@@ -143,6 +147,23 @@ impl FakeKernel {
         self.rules.borrow().as_ref()?.get(&address).copied()
     }
 
+    /// Forgets all rules, as when the dynamic linker changes the list of modules.
+    pub(crate) fn forget_rules(&self) {
+        self.generation.set(self.generation.get() + 2);
+        self.remembered.borrow_mut().clear();
+    }
+
+    /// Lets the kernel's timer tick, when the clock says so much.
+    pub(crate) fn tick(&self, clock: u16) {
+        self.clock.set(clock);
+        self.jiffies.set(self.jiffies.get() + 1);
+    }
+
+    /// How often room was looked for.
+    pub(crate) fn looks(&self) -> u64 {
+        self.looks.get()
+    }
+
     /// Lets a return probe replace what stands in a slot.
     pub(crate) fn replace_return_address(&self, slot: u64, trampoline: u64) {
         let original = self.word(slot).expect("a slot");
@@ -210,13 +231,16 @@ impl Kernel for FakeKernel {
         (mixed >> 32) as u32
     }
 
-    fn header(&self, kind: Kind, detail: u8) -> Header {
-        Header {
-            kind: kind as u8,
-            detail,
-            clock: 0,
-            tid: 1,
-        }
+    fn tid(&self) -> u32 {
+        1
+    }
+
+    fn clock(&self) -> u16 {
+        self.clock.get()
+    }
+
+    fn jiffies(&self) -> u64 {
+        self.jiffies.get()
     }
 
     fn read_user(&self, address: u64) -> Option<u64> {
@@ -224,8 +248,9 @@ impl Kernel for FakeKernel {
         self.word(address)
     }
 
-    fn read_user_words(&self, address: u64, words: &mut [u64; WINDOW_WORDS]) -> bool {
+    fn read_user_words(&self, address: u64, words: &mut [u64; WINDOW_WORDS], length: u64) -> bool {
         self.reads.set(self.reads.get() + 1);
+        let words = &mut words[..length as usize / 8];
         for (index, word) in (0..).zip(words.iter_mut()) {
             match address
                 .checked_add(index * 8)
@@ -242,7 +267,7 @@ impl Kernel for FakeKernel {
         let (walk, frames) = (&mut thread.walk, &mut thread.stack.frames);
         let by_tables = self.rules.borrow().is_some();
         let mut next = || match by_tables {
-            true => step(self, walk, frames),
+            true => go_on(self, walk, frames),
             false => frame_pointers::step(self, walk, frames),
         };
         while next() == Progress::Continues {}
@@ -272,6 +297,10 @@ impl Kernel for FakeKernel {
         }
     }
 
+    fn rule_generation(&self) -> u32 {
+        self.generation.get()
+    }
+
     fn remembered_word(&self, index: u32) -> u64 {
         self.remembered.borrow().get(&index).copied().unwrap_or(0)
     }
@@ -292,7 +321,8 @@ impl Kernel for FakeKernel {
         self.known.borrow_mut().insert(id);
     }
 
-    fn emit<R: Copy + 'static>(&self, record: R) -> bool {
+    fn emit<R: Copy + 'static>(&self, record: R, is_due: bool) -> bool {
+        self.looks.set(self.looks.get() + u64::from(is_due));
         if self.full.get() {
             return false;
         }

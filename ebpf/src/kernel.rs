@@ -3,11 +3,7 @@
 //! Two implementations exist: helpers and maps inside the BPF programs, and a fake with memory,
 //! records and counters that tests look into.
 
-use htrace_ebpf_common::{
-    control::Control,
-    counters::Counter,
-    wire::{Header, Kind, StackRecord},
-};
+use htrace_ebpf_common::{control::Control, counters::Counter, wire::StackRecord};
 
 use crate::{
     thread::Thread,
@@ -39,15 +35,22 @@ pub trait Kernel {
     /// A random number, all of them as likely.
     fn random(&self) -> u32;
 
-    /// Head of a record: fills in clock and thread.
-    fn header(&self, kind: Kind, detail: u8) -> Header;
+    /// Id of the current thread.
+    fn tid(&self) -> u32;
+
+    /// The time in ticks: see [`Header::clock`](htrace_ebpf_common::wire::Header::clock).
+    fn clock(&self) -> u16;
+
+    /// A number that grows by one at each interrupt of the kernel's timer, 10 ms apart at most. To read
+    /// it takes an instruction, the clock 60 ns (measured on Linux 6.18).
+    fn jiffies(&self) -> u64;
 
     /// The word of the target's memory at `address`, if it can be read without waiting.
     fn read_user(&self, address: u64) -> Option<u64>;
 
-    /// Copies the words of the target's memory from `address` on; false if not all can be read
-    /// without waiting, and then the words are of no use.
-    fn read_user_words(&self, address: u64, words: &mut [u64; WINDOW_WORDS]) -> bool;
+    /// Copies `length` bytes of the target's memory from `address` on, at most all that the words
+    /// take; false if not all can be read without waiting, and then the words are of no use.
+    fn read_user_words(&self, address: u64, words: &mut [u64; WINDOW_WORDS], length: u64) -> bool;
 
     /// Repeats a step of the thread's walk until it has ended: [`crate::unwind::step`], or
     /// [`crate::unwind::frame_pointers::step`] where there are no unwind tables.
@@ -58,6 +61,9 @@ pub trait Kernel {
     /// must be those of a call; what a kernel or `makecontext` has put there instead of a call
     /// ([`htrace_ebpf_common::encoding::RuleKind::SignalFrame`] and `EndOfStack`) is exempt.
     fn find_rule(&self, address: u64, interrupted: bool) -> Lookup;
+
+    /// How often rules were forgotten, in steps of 2.
+    fn rule_generation(&self) -> u32;
 
     /// A word of the cache of rules.
     fn remembered_word(&self, index: u32) -> u64;
@@ -74,8 +80,9 @@ pub trait Kernel {
     /// Notes that the stack of that id is in the ring buffer.
     fn stack_became_known(&self, id: u64);
 
-    /// Sends a record of fixed size; false if it found no room.
-    fn emit<R: Copy + 'static>(&self, record: R) -> bool;
+    /// Sends a record of fixed size; false if it found no room. Whether there is much, and whether the
+    /// recorder is to be woken, is looked at only `if_due`.
+    fn emit<R: Copy + 'static>(&self, record: R, is_due: bool) -> bool;
 
     /// Sends the first `frames` frames of a stack record; false if it found no room.
     fn emit_stack(&self, record: &StackRecord, frames: usize) -> bool;

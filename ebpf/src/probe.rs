@@ -4,7 +4,7 @@
 use htrace_ebpf_common::{
     control::Control,
     counters::Counter,
-    wire::{AllocationRecord, Kind, Outcome, PointerRecord, ReallocRecord},
+    wire::{AllocationRecord, Header, Kind, Outcome, PointerRecord, ReallocRecord},
 };
 
 use crate::{
@@ -83,7 +83,7 @@ pub fn enter<K: Kernel>(
             thread.take(registers.sp);
         }
         if let Some(stack) = stack {
-            record_allocation(kernel, call.size, stack, result.value);
+            record_allocation(kernel, thread, call.size, stack, result.value);
         }
         return;
     }
@@ -96,7 +96,10 @@ pub fn enter<K: Kernel>(
         kernel.count(Counter::Abandoned);
     }
     let reallocates = matches!(call.function, Function::Realloc) && call.argument != 0;
-    if reallocates && control.is_on() && !emit_pointer(kernel, Kind::ReallocBegin, call.argument) {
+    if reallocates
+        && control.is_on()
+        && !emit_pointer(kernel, Some(thread), Kind::ReallocBegin, call.argument)
+    {
         kernel.count(Counter::ReallocBeginRingFull);
     }
 }
@@ -122,10 +125,10 @@ pub fn leave<K: Kernel>(kernel: &K, thread: &mut Thread, slot: u64, value: u64) 
         return;
     }
     if pending.is_recorded() {
-        record_result(kernel, &pending, value);
+        record_result(kernel, thread, &pending, value);
     } else if pending.is_left_out() {
         if pending.is(Function::Realloc) && pending.argument != 0 {
-            record_realloc(kernel, &pending, value);
+            record_realloc(kernel, thread, &pending, value);
         }
     } else {
         kernel.count(Counter::BeforeStart);
@@ -164,7 +167,7 @@ fn forget_left_by_exceptions<K: Kernel>(kernel: &K, thread: &mut Thread) {
 /// A function that frees is entered with `pointer`.
 pub fn release<K: Kernel>(
     kernel: &K,
-    thread: Option<&Thread>,
+    thread: Option<&mut Thread>,
     registers: &Registers,
     pointer: u64,
 ) {
@@ -172,7 +175,7 @@ pub fn release<K: Kernel>(
     if pointer == 0 || !control.is_on() {
         return;
     }
-    let nested = thread.is_some_and(|thread| {
+    let nested = thread.as_ref().is_some_and(|thread| {
         thread.innermost().is_some() && {
             let return_address = kernel.read_user(registers.sp).unwrap_or(0);
             is_nested(&control, thread, registers, return_address, None)
@@ -180,7 +183,9 @@ pub fn release<K: Kernel>(
     });
     if nested {
         kernel.count(Counter::Nested);
-    } else if !emit_pointer(kernel, Kind::Free, pointer) {
+        return;
+    }
+    if !emit_pointer(kernel, thread, Kind::Free, pointer) {
         kernel.count(Counter::FreeRingFull);
     }
 }
@@ -213,47 +218,53 @@ fn is_nested(
 }
 
 /// Records what a call has led to.
-fn record_result<K: Kernel>(kernel: &K, pending: &Pending, value: u64) {
+fn record_result<K: Kernel>(kernel: &K, thread: &mut Thread, pending: &Pending, value: u64) {
     if pending.is(Function::Realloc) {
-        record_realloc(kernel, pending, value);
+        record_realloc(kernel, thread, pending, value);
     } else if pending.is(Function::PosixMemalign) {
         // An `int`: the upper half of the register means nothing.
         match (value as u32, kernel.read_user(pending.argument)) {
             (0, Some(pointer)) => {
-                record_allocation(kernel, pending.size, pending.stack, pointer);
+                record_allocation(kernel, thread, pending.size, pending.stack, pointer);
             }
             (0, None) => kernel.count(Counter::PointerUnreadable),
             _ => kernel.count(Counter::Failed),
         }
     } else {
-        record_allocation(kernel, pending.size, pending.stack, value);
+        record_allocation(kernel, thread, pending.size, pending.stack, value);
     }
 }
 
 /// Records a new block; null is none.
 #[inline(always)]
-fn record_allocation<K: Kernel>(kernel: &K, size: u64, stack: u64, pointer: u64) {
+fn record_allocation<K: Kernel>(
+    kernel: &K,
+    thread: &mut Thread,
+    size: u64,
+    stack: u64,
+    pointer: u64,
+) {
     if pointer == 0 {
         kernel.count(Counter::Failed);
         return;
     }
     let record = AllocationRecord {
-        header: kernel.header(Kind::Allocation, 0),
+        header: thread.header(kernel, Kind::Allocation, 0),
         pointer,
         size,
         stack,
     };
-    if !kernel.emit(record) {
+    if !send(kernel, thread, record) {
         kernel.count(Counter::AllocationRingFull);
     }
 }
 
 /// Records what has become of a block that was given to realloc. A null pointer means that a
 /// size of zero freed the block, or else that the block was left as it was.
-fn record_realloc<K: Kernel>(kernel: &K, pending: &Pending, value: u64) {
+fn record_realloc<K: Kernel>(kernel: &K, thread: &mut Thread, pending: &Pending, value: u64) {
     let old = pending.argument;
     if old == 0 {
-        record_allocation(kernel, pending.size, pending.stack, value);
+        record_allocation(kernel, thread, pending.size, pending.stack, value);
         return;
     }
     let outcome = match (value, pending.size) {
@@ -267,23 +278,41 @@ fn record_realloc<K: Kernel>(kernel: &K, pending: &Pending, value: u64) {
         kernel.count(Counter::Failed);
     }
     let record = ReallocRecord {
-        header: kernel.header(Kind::ReallocEnd, outcome as u8),
+        header: thread.header(kernel, Kind::ReallocEnd, outcome as u8),
         old,
         new: value,
         size: pending.size,
         stack: pending.stack,
     };
-    if !kernel.emit(record) {
+    if !send(kernel, thread, record) {
         kernel.count(Counter::ReallocRingFull);
     }
 }
 
 /// Sends a record that consists of a pointer; false if it found no room.
-fn emit_pointer<K: Kernel>(kernel: &K, kind: Kind, pointer: u64) -> bool {
-    kernel.emit(PointerRecord {
-        header: kernel.header(kind, 0),
-        pointer,
-    })
+fn emit_pointer<K: Kernel>(
+    kernel: &K,
+    thread: Option<&mut Thread>,
+    kind: Kind,
+    pointer: u64,
+) -> bool {
+    let Some(thread) = thread else {
+        let header = Header {
+            kind: kind as u8,
+            detail: 0,
+            clock: kernel.clock(),
+            tid: kernel.tid(),
+        };
+        return kernel.emit(PointerRecord { header, pointer }, true);
+    };
+    let header = thread.header(kernel, kind, 0);
+    send(kernel, thread, PointerRecord { header, pointer })
+}
+
+/// Sends a record; false if it found no room.
+#[inline(always)]
+fn send<K: Kernel, R: Copy + 'static>(kernel: &K, thread: &mut Thread, record: R) -> bool {
+    kernel.emit(record, thread.is_look_due(size_of::<R>()))
 }
 
 #[cfg(test)]

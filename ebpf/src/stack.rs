@@ -9,17 +9,23 @@ use crate::{kernel::Kernel, thread::Thread};
 #[inline(always)]
 pub fn capture<K: Kernel>(kernel: &K, thread: &mut Thread) -> u64 {
     kernel.walk(thread);
+    thread.walk.finish();
     let id = thread.walk.stack_id();
-    if kernel.stack_is_known(id) {
+    if thread.has_sent_stack(id) {
         return id;
     }
-    thread.stack.header = kernel.header(Kind::Stack, thread.walk.end());
+    if kernel.stack_is_known(id) {
+        thread.note_sent_stack(id);
+        return id;
+    }
+    thread.stack.header = thread.header(kernel, Kind::Stack, thread.walk.end());
     thread.stack.id = id;
     if !kernel.emit_stack(&thread.stack, thread.walk.frames()) {
         kernel.count(Counter::StackRingFull);
         return 0;
     }
     kernel.stack_became_known(id);
+    thread.note_sent_stack(id);
     id
 }
 

@@ -10,12 +10,20 @@
 //! signal handler, an exception out of `operator new`) is replaced when its stack slot is used
 //! again.
 
-use htrace_ebpf_common::wire::StackRecord;
+use htrace_ebpf_common::wire::{Header, Kind, StackRecord};
 
 use crate::{
     call::{Call, Function},
+    kernel::Kernel,
     unwind::Walk,
 };
+
+/// A thread looks for room in the ring buffer once in so many bytes of records. What all threads send
+/// between must fit into the part of it that is kept free.
+const BYTES_A_LOOK: u16 = 512;
+
+/// How many stacks a thread knows to have been sent, without asking others.
+const SENT_STACKS: usize = 64;
 
 /// Calls that can be pending in one thread. Each but the first needs a signal that arrives inside
 /// the allocator; the count is a power of two so that indices can be masked.
@@ -111,11 +119,20 @@ impl Pending {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Thread {
+    /// Its id.
+    pub tid: u32,
+    /// Bytes of records since it last looked for room.
+    since_look: u16,
+    /// What the clock said at its first record since `jiffies` changed.
+    clock: u16,
+    jiffies: u64,
     pending: [Pending; MAX_PENDING],
     /// Number of elements of `pending` in use.
     depth: u32,
     /// Calls made by the allocator inside a pending one that have not returned.
     pub nested: u32,
+    /// Ids of stacks of late that are known to have been sent.
+    sent_stacks: [u64; SENT_STACKS],
     /// Bytes to the next mark of the sample; 0 if it was not drawn yet.
     pub until_mark: u64,
     /// The walk of its stack.
@@ -128,13 +145,58 @@ impl Thread {
     #[cfg(test)]
     pub(crate) fn for_tests(pending: [Pending; MAX_PENDING], stack: StackRecord) -> Self {
         Self {
+            tid: 1,
+            since_look: 0,
+            clock: 0,
+            jiffies: 0,
             pending,
             depth: 0,
             nested: 0,
+            sent_stacks: [0; SENT_STACKS],
             until_mark: 0,
             walk: Walk::NEW,
             stack,
         }
+    }
+
+    /// Head of a record.
+    #[inline(always)]
+    pub fn header<K: Kernel>(&mut self, kernel: &K, kind: Kind, detail: u8) -> Header {
+        let jiffies = kernel.jiffies();
+        if jiffies != self.jiffies {
+            self.jiffies = jiffies;
+            self.clock = kernel.clock();
+        }
+        Header {
+            kind: kind as u8,
+            detail,
+            clock: self.clock,
+            tid: self.tid,
+        }
+    }
+
+    /// True if it is time to look for room in the ring buffer, before a record of `bytes`.
+    #[inline(always)]
+    pub fn is_look_due(&mut self, bytes: usize) -> bool {
+        self.since_look += bytes as u16;
+        let is_due = self.since_look >= BYTES_A_LOOK;
+        if is_due {
+            self.since_look = 0;
+        }
+        is_due
+    }
+
+    /// True if the thread knows that the stack of that id was sent.
+    #[inline(always)]
+    #[must_use]
+    pub const fn has_sent_stack(&self, id: u64) -> bool {
+        self.sent_stacks[id as usize % SENT_STACKS] == id
+    }
+
+    /// Notes that the stack of that id was sent, by whomever.
+    #[inline(always)]
+    pub const fn note_sent_stack(&mut self, id: u64) {
+        self.sent_stacks[id as usize % SENT_STACKS] = id;
     }
 
     /// The innermost pending call.

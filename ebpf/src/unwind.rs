@@ -11,6 +11,7 @@
 //! [`Walk::lookup_address`] and nowhere else.
 
 pub mod frame_pointers;
+pub mod glide;
 pub mod lookup;
 pub mod rule_cache;
 pub mod window;
@@ -22,7 +23,11 @@ use htrace_ebpf_common::{
     wire::StackEnd,
 };
 
-use self::{lookup::Lookup, window::Window};
+use self::{
+    glide::{PREDICTIONS, Prediction},
+    lookup::Lookup,
+    window::Window,
+};
 use crate::kernel::{Kernel, Registers};
 
 /// rsp is a multiple of this before each call, and the CFA is that value (System V ABI for
@@ -39,6 +44,8 @@ const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Walk {
+    /// Stack pointer at the entry of the function where it began.
+    start: u64,
     /// Its return address, or the instruction that a signal interrupted.
     pc: u64,
     /// Its stack pointer.
@@ -52,7 +59,7 @@ pub struct Walk {
     hash: u64,
     /// Number of frames so far.
     frames: u32,
-    /// Largest number of frames.
+    /// Largest number of frames, at most [`MAX_FRAMES`].
     limit: u32,
     /// 1 if a signal interrupted the frame, 0 if it waits for a call to return.
     interrupted: u32,
@@ -60,8 +67,10 @@ pub struct Walk {
     end: u32,
     /// 1 once a caller was found by a frame pointer.
     guessed: u32,
-    _padding: u32,
+    /// Number of the generation of rules, never 0.
+    generation: u32,
     window: Window,
+    predictions: [Prediction; PREDICTIONS],
 }
 
 /// Whether a walk goes on.
@@ -77,6 +86,7 @@ impl Walk {
     /// A walk that has not begun.
     #[cfg(test)]
     pub(crate) const NEW: Self = Self {
+        start: 0,
         pc: 0,
         sp: 0,
         bp: 0,
@@ -87,8 +97,9 @@ impl Walk {
         interrupted: 0,
         end: 0,
         guessed: 0,
-        _padding: 0,
+        generation: 1,
         window: Window::NEW,
+        predictions: [Prediction::NONE; PREDICTIONS],
     };
 
     /// Begins a walk at the entry of a function, and returns the return address. It lies at the
@@ -97,16 +108,28 @@ impl Walk {
     pub fn begin<K: Kernel>(&mut self, kernel: &K, registers: &Registers, limit: u32) -> u64 {
         // The slot was written by the `call` just now, so it is readable.
         self.pc = self.window.fill(kernel, registers.sp).unwrap_or(0);
+        self.start = registers.sp;
         self.sp = registers.sp.wrapping_add(SLOT);
         self.bp = registers.fp;
         self.bp_at = registers.fp_at;
         self.hash = 0;
         self.frames = 0;
-        self.limit = limit;
+        self.limit = if limit < MAX_FRAMES as u32 {
+            limit
+        } else {
+            MAX_FRAMES as u32
+        };
         self.interrupted = 0;
         self.guessed = 0;
+        self.generation = kernel.rule_generation() | 1;
         self.end = StackEnd::Depth as u32;
         self.pc
+    }
+
+    /// Learns from the walk, which has ended, for the next.
+    #[inline(always)]
+    pub fn finish(&mut self) {
+        self.window.learn(self.start, self.sp);
     }
 
     /// Number of frames.
@@ -143,7 +166,7 @@ impl Walk {
     /// Adds the frame to the stack.
     #[inline(always)]
     fn push(&mut self, frames: &mut [u64; MAX_FRAMES]) -> Result<(), StackEnd> {
-        if self.frames >= self.limit || self.frames as usize >= MAX_FRAMES {
+        if self.frames >= self.limit {
             return Err(StackEnd::Depth);
         }
         frames[self.frames as usize % MAX_FRAMES] = self.pc;
@@ -195,6 +218,15 @@ const fn mix(hash: u64, word: u64) -> u64 {
     product ^ product >> 32
 }
 
+/// Adds some frames: those that are predicted, or one.
+#[inline(always)]
+pub fn go_on<K: Kernel>(kernel: &K, walk: &mut Walk, frames: &mut [u64; MAX_FRAMES]) -> Progress {
+    if glide::glide(walk, frames) {
+        return Progress::Continues;
+    }
+    step(kernel, walk, frames)
+}
+
 /// Adds one frame and goes on to its caller.
 #[inline(always)]
 pub fn step<K: Kernel>(kernel: &K, walk: &mut Walk, frames: &mut [u64; MAX_FRAMES]) -> Progress {
@@ -228,8 +260,13 @@ fn frame<K: Kernel>(
 /// The rule for the frame. A return address that a return probe has replaced is translated back.
 #[inline(always)]
 fn look_up<K: Kernel>(kernel: &K, walk: &mut Walk) -> Lookup {
-    let found = rule_cache::look_up(kernel, walk.lookup_address(), walk.interrupted != 0);
-    if found.has_rule() || walk.interrupted != 0 {
+    let interrupted = walk.interrupted != 0;
+    let found = rule_cache::look_up(kernel, walk.lookup_address(), interrupted);
+    if interrupted {
+        return found;
+    }
+    if let Ok(rule) = found.rule() {
+        walk.predict(rule);
         return found;
     }
     let slot = walk.sp.wrapping_sub(SLOT);

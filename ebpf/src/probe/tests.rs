@@ -67,7 +67,7 @@ impl Target {
             fp: 0,
             fp_at: 0,
         };
-        release(&self.kernel, Some(&self.thread), &registers, pointer);
+        release(&self.kernel, Some(&mut self.thread), &registers, pointer);
     }
 
     fn sent(&self) -> vec::Vec<Sent> {
@@ -100,6 +100,33 @@ fn the_stack_precedes_the_allocation() {
     target.enter(0x1000, APPLICATION, Call::malloc(24));
     target.leave(0x1000, 0xa0);
     assert_eq!(target.kernel.order()[0], Sent::Stack);
+}
+
+#[test]
+fn room_is_looked_for_once_in_many_records_but_always_by_strangers() {
+    let mut target = Target::new();
+    for pointer in 1..=1000 {
+        target.free(0x1000, APPLICATION, pointer * 16);
+    }
+    // 16 bytes a record, a look in 512.
+    assert_eq!(target.kernel.looks(), 1000 * 16 / 512);
+    let registers = Registers::default();
+    release(&target.kernel, None, &registers, 16);
+    assert_eq!(target.kernel.looks(), 1000 * 16 / 512 + 1);
+}
+
+#[test]
+fn the_clock_is_read_when_the_timer_has_ticked() {
+    let mut target = Target::new();
+    let mut stamps = vec![];
+    for (ticks, clock) in [(false, 7), (true, 8), (false, 9), (true, 9)] {
+        if ticks {
+            target.kernel.tick(clock);
+        }
+        let header = target.thread.header(&target.kernel, Kind::Free, 0);
+        stamps.push(header.clock);
+    }
+    assert_eq!(stamps, [0, 8, 8, 9]);
 }
 
 #[test]

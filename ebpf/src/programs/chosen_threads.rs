@@ -3,7 +3,9 @@
 use aya_ebpf::{helpers::bpf_get_current_comm, macros::map, maps::HashMap};
 use htrace_ebpf_common::control::MAX_CHOSEN_THREADS;
 
-use crate::kernel::current_tid;
+use htrace_ebpf::Kernel;
+
+use crate::kernel::BpfKernel;
 
 /// Names of threads as the kernel keeps them: 15 bytes at most, then zeros.
 #[map]
@@ -17,7 +19,7 @@ static THREAD_IDS: HashMap<u32, u8> = HashMap::with_max_entries(MAX_CHOSEN_THREA
 /// so that its stack is not added to that of all else that is called after it.
 #[inline(never)]
 pub(crate) fn have_current() -> bool {
-    if THREAD_IDS.get_ptr(current_tid()).is_some() {
+    if THREAD_IDS.get_ptr(BpfKernel.tid()).is_some() {
         return true;
     }
     match bpf_get_current_comm() {

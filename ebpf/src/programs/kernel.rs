@@ -24,7 +24,7 @@ use htrace_ebpf_common::{
     wire::{Header, Kind, NoticeRecord, StackRecord, TICK_NS},
 };
 
-use crate::{chosen_threads, constants, pauses, return_probes, rules, waits};
+use crate::{chosen_threads, constants, pauses, remembered, return_probes, rules, waits};
 
 /// Flags of `bpf(BPF_MAP_CREATE)`, Linux UAPI: elements are allocated when they are inserted; user
 /// space can map the elements.
@@ -148,21 +148,29 @@ pub(crate) fn return_slot(context: &RetProbeContext) -> u64 {
 
 /// State of the current thread, made when it is seen for the first time.
 pub(crate) fn thread() -> Option<&'static mut Thread> {
-    if let Some(thread) = thread_if_seen() {
+    let tid = BpfKernel.tid();
+    if let Some(thread) = known_thread(tid) {
         return Some(thread);
     }
     note_target();
     let new = NEW_THREAD.get(0)?;
-    if THREADS.insert(current_tid(), new, BPF_ANY.into()).is_err() {
+    if THREADS.insert(tid, new, BPF_ANY.into()).is_err() {
         BpfKernel.count(Counter::ThreadsFull);
         return None;
     }
-    thread_if_seen()
+    let thread = known_thread(tid)?;
+    thread.tid = tid;
+    Some(thread)
 }
 
 /// State of the current thread, if there is one.
 pub(crate) fn thread_if_seen() -> Option<&'static mut Thread> {
-    let thread = THREADS.get_ptr_mut(current_tid())?;
+    known_thread(BpfKernel.tid())
+}
+
+#[inline(always)]
+fn known_thread(tid: u32) -> Option<&'static mut Thread> {
+    let thread = THREADS.get_ptr_mut(tid)?;
     // SAFETY: the element is this thread's alone, a thread runs one program at a time, and the
     // element is removed only by the thread itself, at its end.
     Some(unsafe { &mut *thread })
@@ -171,7 +179,7 @@ pub(crate) fn thread_if_seen() -> Option<&'static mut Thread> {
 /// Forgets the state of the current thread.
 pub(crate) fn forget_thread() {
     // There is nothing to do when the thread was never seen.
-    let _absent = THREADS.remove(current_tid());
+    let _absent = THREADS.remove(BpfKernel.tid());
 }
 
 /// True if the current process is the target. It is known only after the first hit.
@@ -179,15 +187,25 @@ pub(crate) fn is_target() -> bool {
     TARGET.get(0).copied() == Some(current_tgid())
 }
 
+/// Head of a record of the current thread.
+pub(crate) fn header(kind: Kind) -> Header {
+    Header {
+        kind: kind as u8,
+        detail: 0,
+        clock: BpfKernel.clock(),
+        tid: BpfKernel.tid(),
+    }
+}
+
 /// Sends a notice at once, and returns its stamp: the recorder has to look at the target while it
 /// is as it is now.
 pub(crate) fn notice(kind: Kind) -> u64 {
     note_target();
-    let header = BpfKernel.header(kind, 0);
+    let header = header(kind);
     let stamp = waits::now();
     let record = NoticeRecord { header, stamp };
     // One keeps its place among the events, the other is seen sooner.
-    if !submit(record, Some(BPF_RB_FORCE_WAKEUP)) || !submit_notice(record) {
+    if !submit(record, Wake::Always) || !submit_notice(record) {
         BpfKernel.count(Counter::ModulesRingFull);
     }
     stamp
@@ -206,22 +224,53 @@ fn note_target() {
     }
 }
 
-pub(crate) fn current_tid() -> u32 {
-    bpf_get_current_pid_tgid() as u32
-}
-
 fn current_tgid() -> u32 {
     (bpf_get_current_pid_tgid() >> 32) as u32
 }
 
+/// Whether a record wakes the recorder, which otherwise polls: to wake it costs an interrupt of
+/// another CPU.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wake {
+    Always,
+    /// If there is much to do.
+    IfFilling,
+    Never,
+}
+
+impl Wake {
+    #[inline(always)]
+    const fn when(is_due: bool) -> Self {
+        match is_due {
+            true => Self::IfFilling,
+            false => Self::Never,
+        }
+    }
+
+    #[inline(always)]
+    fn flags(self) -> u32 {
+        let wakes = match self {
+            Self::Always => true,
+            Self::IfFilling => {
+                EVENTS.query(BPF_RB_AVAIL_DATA.into()) >= BpfKernel.control().wake_at
+            }
+            Self::Never => false,
+        };
+        match wakes {
+            true => BPF_RB_FORCE_WAKEUP,
+            false => BPF_RB_NO_WAKEUP,
+        }
+    }
+}
+
 /// Copies a record into the ring buffer; false if there is no room.
-fn submit<R: Copy + 'static>(record: R, wake: Option<u32>) -> bool {
+#[inline(always)]
+fn submit<R: Copy + 'static>(record: R, wake: Wake) -> bool {
     let Some(mut entry) = EVENTS.reserve::<R>(0) else {
         return false;
     };
-    let flags = wake.unwrap_or_else(|| wake_if_filling(size_of::<R>()));
     entry.write(record);
-    entry.submit(flags.into());
+    entry.submit(wake.flags().into());
     true
 }
 
@@ -231,20 +280,6 @@ pub(crate) fn submit_notice<R: Copy + 'static>(record: R) -> bool {
     NOTICES
         .output::<R>(&record, BPF_RB_FORCE_WAKEUP.into())
         .is_ok()
-}
-
-/// The recorder polls, because waking it costs an interrupt of another CPU. It is woken by the
-/// record that fills the ring buffer to a certain mark, and by no later one.
-fn wake_if_filling(length: usize) -> u32 {
-    /// Several threads may pass the mark at once, each seeing the others' records as well.
-    const SLACK: u64 = 4;
-    let filled = EVENTS.query(BPF_RB_AVAIL_DATA.into());
-    let mark = BpfKernel.control().wake_at;
-    if filled.wrapping_sub(mark) < SLACK * length as u64 {
-        BPF_RB_FORCE_WAKEUP
-    } else {
-        BPF_RB_NO_WAKEUP
-    }
 }
 
 /// What a walk's steps work on: the parts of a [`Thread`].
@@ -263,32 +298,28 @@ impl Walked {
     }
 }
 
-/// Steps for each call of a callback, which costs as much as half a step.
-const STEPS_AT_ONCE: u32 = 4;
 /// One more than frames, because the step that finds the stack too deep adds none.
-const LOOPS: u32 = MAX_FRAMES as u32 / STEPS_AT_ONCE + 1;
+const LOOPS: u32 = MAX_FRAMES as u32 + 1;
 /// Where the kernel cannot repeat a step by itself, walks end sooner.
 const BOUNDED_STEPS: u32 = 128;
 
 macro_rules! callback {
-    ($name:ident, $kernel:expr, $step:path) => {
-        /// Takes some steps; returns 1 when the walk has ended.
+    ($name:ident, $kernel:expr, $go:path) => {
+        /// Goes on with the walk; returns 1 when it has ended.
         #[inline(never)]
         unsafe extern "C" fn $name(_iteration: u64, walked: *mut Walked) -> i64 {
             // SAFETY: the context is that of `repeat`, and the parts are the thread's own.
             let (walk, frames) = unsafe { (&mut *(*walked).walk, &mut *(*walked).frames) };
-            for _ in 0..STEPS_AT_ONCE {
-                if $step(&$kernel, walk, frames) == Progress::Ended {
-                    return 1;
-                }
+            match $go(&$kernel, walk, frames) {
+                Progress::Ended => 1,
+                Progress::Continues => 0,
             }
-            0
         }
     };
 }
 
-callback!(steps_by_tables, BpfKernel, unwind::step);
-callback!(steps_by_tables_asleep, SleepingKernel, unwind::step);
+callback!(steps_by_tables, BpfKernel, unwind::go_on);
+callback!(steps_by_tables_asleep, SleepingKernel, unwind::go_on);
 callback!(
     steps_by_frame_pointers,
     BpfKernel,
@@ -330,11 +361,11 @@ pub(crate) struct OldKernel;
 
 impl Kernel for BpfKernel {
     fn control(&self) -> Control {
-        let awaited = COUNTERS.get_ptr(Counter::Awaited.slot());
-        // SAFETY: the element lives as long as the map; volatile, because other threads write to
-        // it.
-        let calls = awaited.map_or(0, |calls| unsafe { calls.read_volatile() });
-        CONTROL.get(0).copied().unwrap_or_default().after(calls)
+        let control = CONTROL.get(0).copied().unwrap_or_default();
+        match control.phase {
+            Control::WAITING => control.after(awaited_calls()),
+            _ => control,
+        }
     }
 
     fn thread_is_chosen(&self) -> bool {
@@ -346,13 +377,20 @@ impl Kernel for BpfKernel {
         unsafe { generated::bpf_get_prandom_u32() }
     }
 
-    fn header(&self, kind: Kind, detail: u8) -> Header {
-        Header {
-            kind: kind as u8,
-            detail,
-            clock: (waits::now() / TICK_NS) as u16,
-            tid: current_tid(),
-        }
+    #[inline(always)]
+    fn tid(&self) -> u32 {
+        bpf_get_current_pid_tgid() as u32
+    }
+
+    #[inline(always)]
+    fn clock(&self) -> u16 {
+        (waits::now() / TICK_NS) as u16
+    }
+
+    #[inline(always)]
+    fn jiffies(&self) -> u64 {
+        // SAFETY: a helper without arguments.
+        unsafe { generated::bpf_jiffies64() }
     }
 
     fn read_user(&self, address: u64) -> Option<u64> {
@@ -360,8 +398,12 @@ impl Kernel for BpfKernel {
         unsafe { bpf_probe_read_user(address as *const u64) }.ok()
     }
 
-    fn read_user_words(&self, address: u64, words: &mut [u64; WINDOW_WORDS]) -> bool {
-        let size = size_of_val(words) as u32;
+    #[inline(always)]
+    fn read_user_words(&self, address: u64, words: &mut [u64; WINDOW_WORDS], length: u64) -> bool {
+        // The verifier has to see the bound.
+        let length = core::hint::black_box(length) as u32;
+        let all = size_of_val(words) as u32;
+        let size = if length < all { length } else { all };
         let to = (&raw mut *words).cast();
         // SAFETY: the helper writes `size` bytes to the array; as for `read_user`.
         unsafe { generated::bpf_probe_read_user(to, size, address as *const c_void) == 0 }
@@ -374,6 +416,11 @@ impl Kernel for BpfKernel {
 
     fn find_rule(&self, address: u64, interrupted: bool) -> Lookup {
         Lookup::from_bits(rules::find_rule(address, interrupted as u64))
+    }
+
+    #[inline(always)]
+    fn rule_generation(&self) -> u32 {
+        remembered::generation() as u32
     }
 
     fn remembered_word(&self, index: u32) -> u64 {
@@ -397,8 +444,8 @@ impl Kernel for BpfKernel {
         let _sent_again = KNOWN_STACKS.insert(id, 1, BPF_ANY.into());
     }
 
-    fn emit<R: Copy + 'static>(&self, record: R) -> bool {
-        submit(record, None)
+    fn emit<R: Copy + 'static>(&self, record: R, is_due: bool) -> bool {
+        submit(record, Wake::when(is_due))
     }
 
     fn emit_stack(&self, record: &StackRecord, frames: usize) -> bool {
@@ -408,7 +455,7 @@ impl Kernel for BpfKernel {
             frames
         };
         let length = StackRecord::HEAD + frames * size_of::<u64>();
-        let flags = wake_if_filling(length);
+        let flags = Wake::IfFilling.flags();
         let data = ptr::from_ref(record).cast_mut().cast();
         // SAFETY: `length` does not exceed the record, and the map is a ring buffer.
         let result = unsafe {
@@ -425,6 +472,14 @@ impl Kernel for BpfKernel {
     fn count(&self, counter: Counter) {
         add_to(counter, 1);
     }
+}
+
+/// How often the function was called with which the recording begins.
+#[inline(always)]
+fn awaited_calls() -> u64 {
+    let calls = COUNTERS.get_ptr(Counter::Awaited.slot());
+    // SAFETY: the element lives as long as the map; volatile, because other threads write to it.
+    calls.map_or(0, |calls| unsafe { calls.read_volatile() })
 }
 
 /// Adds to a counter.
@@ -462,9 +517,12 @@ impl Kernel for SleepingKernel {
         fn control() -> Control;
         fn thread_is_chosen() -> bool;
         fn random() -> u32;
-        fn header(kind: Kind, detail: u8) -> Header;
+        fn tid() -> u32;
+        fn clock() -> u16;
+        fn jiffies() -> u64;
         fn read_user(address: u64) -> Option<u64>;
-        fn read_user_words(address: u64, words: &mut [u64; WINDOW_WORDS]) -> bool;
+        fn read_user_words(address: u64, words: &mut [u64; WINDOW_WORDS], length: u64) -> bool;
+        fn rule_generation() -> u32;
         fn remembered_word(index: u32) -> u64;
         fn remember_word(index: u32, word: u64);
         fn replaced_return_address(slot: u64) -> u64;
@@ -482,9 +540,12 @@ impl Kernel for SleepingKernel {
         Lookup::from_bits(rules::find_rule_asleep(address, interrupted as u64))
     }
 
-    fn emit<R: Copy + 'static>(&self, record: R) -> bool {
-        pauses::for_room();
-        BpfKernel.emit(record)
+    #[inline(always)]
+    fn emit<R: Copy + 'static>(&self, record: R, is_due: bool) -> bool {
+        if is_due {
+            pauses::for_room();
+        }
+        BpfKernel.emit(record, is_due)
     }
 
     fn emit_stack(&self, record: &StackRecord, frames: usize) -> bool {
@@ -508,6 +569,10 @@ impl Kernel for OldKernel {
         Lookup::last(htrace_ebpf_common::wire::StackEnd::NoTable)
     }
 
+    fn rule_generation(&self) -> u32 {
+        0
+    }
+
     fn remembered_word(&self, _index: u32) -> u64 {
         0
     }
@@ -522,16 +587,18 @@ impl Kernel for OldKernel {
         fn control() -> Control;
         fn thread_is_chosen() -> bool;
         fn random() -> u32;
-        fn header(kind: Kind, detail: u8) -> Header;
+        fn tid() -> u32;
+        fn clock() -> u16;
+        fn jiffies() -> u64;
         fn read_user(address: u64) -> Option<u64>;
-        fn read_user_words(address: u64, words: &mut [u64; WINDOW_WORDS]) -> bool;
+        fn read_user_words(address: u64, words: &mut [u64; WINDOW_WORDS], length: u64) -> bool;
         fn stack_is_known(id: u64) -> bool;
         fn stack_became_known(id: u64);
         fn emit_stack(record: &StackRecord, frames: usize) -> bool;
         fn count(counter: Counter);
     }
 
-    fn emit<R: Copy + 'static>(&self, record: R) -> bool {
-        BpfKernel.emit(record)
+    fn emit<R: Copy + 'static>(&self, record: R, is_due: bool) -> bool {
+        BpfKernel.emit(record, is_due)
     }
 }

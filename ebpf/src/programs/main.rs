@@ -181,7 +181,7 @@ fn leave_allocation_sleepable(context: RetProbeContext) -> u32 {
 fn free<K: Kernel>(kernel: &K, context: &ProbeContext) -> u32 {
     private_stacks::refuse();
     let registers = kernel::registers(context, Point::default());
-    let thread = kernel::thread_if_seen().map(|thread| &*thread);
+    let thread = kernel::thread_if_seen();
     let pointer = first_argument(context);
     debug!(context, "free {:x}", pointer);
     probe::release(kernel, thread, &registers, pointer);

@@ -62,7 +62,7 @@ fn first_of(map: &Array<u64>) -> u64 {
 #[inline(always)]
 pub(crate) fn forget() {
     if let Some(forgotten) = FORGOTTEN.get_ptr_mut(0) {
-        add(forgotten, 1);
+        add(forgotten, 2);
     }
 }
 

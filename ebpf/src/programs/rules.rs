@@ -77,6 +77,8 @@ pub(crate) fn forget_rules() {
             0,
         );
     }
+    // A thread may have come across a rule that was about to be forgotten, and predict it.
+    remembered::forget();
 }
 
 const FORGOTTEN_AT_ONCE: u32 = 16;

@@ -10,7 +10,10 @@ use htrace_unwind_tables::{
 use proptest::prelude::*;
 
 use super::*;
-use crate::fake::{FakeKernel, new_thread};
+use crate::{
+    fake::{FakeKernel, new_thread},
+    thread::Thread,
+};
 
 const STACK: u64 = 0x7fff_0000;
 const STACK_WORDS: u64 = 96;
@@ -28,6 +31,20 @@ fn walked(kernel: &FakeKernel, registers: Registers) -> (Vec<u64>, StackEnd) {
         .walk
         .begin(kernel, &registers, kernel.control().max_frames);
     kernel.walk(&mut thread);
+    let frames = thread.stack.frames[..thread.walk.frames()].to_vec();
+    (frames, StackEnd::from_byte(thread.walk.end()).unwrap())
+}
+
+/// As [`walked`], by a thread that has been here before.
+fn walked_by(
+    thread: &mut Thread,
+    kernel: &FakeKernel,
+    registers: Registers,
+) -> (Vec<u64>, StackEnd) {
+    let limit = kernel.control().max_frames;
+    thread.walk.begin(kernel, &registers, limit);
+    kernel.walk(thread);
+    thread.walk.finish();
     let frames = thread.stack.frames[..thread.walk.frames()].to_vec();
     (frames, StackEnd::from_byte(thread.walk.end()).unwrap())
 }
@@ -133,6 +150,22 @@ proptest! {
         prop_assert_eq!(&walked(&kernel, registers), &expected);
         // And again, with rules remembered.
         prop_assert_eq!(walked(&kernel, registers), expected);
+    }
+
+    #[test]
+    fn what_a_thread_predicts_changes_no_walk(
+        (kernel, registers) in processes(),
+        changes in prop::collection::vec(prop::collection::vec((0..STACK_WORDS / 2, words()), 0..4), 1..5),
+    ) {
+        let mut thread = new_thread();
+        for changed in changes {
+            let found = walked_by(&mut thread, &kernel, registers);
+            prop_assert_eq!(found, expected(&kernel, registers));
+            for (pair, [low, high]) in changed {
+                kernel.write(STACK + 16 * pair, low);
+                kernel.write(STACK + 16 * pair + 8, high);
+            }
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! Blocks of one allocation info cannot be told apart in a file, so a free within the window is
 //! taken to free a block of the window as long as there is one. Times are exact to the distance of
-//! two time stamps, 10 ms as a rule.
+//! two time stamps: in files of htrace-bpf 10 ms where something changes, half a second at most where
+//! a program repeats itself.
 
 use htrace_trace_format::AllocationInfoIndex;
 

@@ -212,7 +212,7 @@ impl<W: Write> TraceWriter<W> {
         size: u64,
         trace: TraceIndex,
     ) -> io::Result<AllocationInfoIndex> {
-        if let Some(&index) = self.infos.get(&(size, trace)) {
+        if let Some(index) = self.known_allocation_info(size, trace) {
             return Ok(index);
         }
         let index = u32::try_from(self.info_count).map_err(|_| TableFull {
@@ -225,6 +225,17 @@ impl<W: Write> TraceWriter<W> {
         self.info_count += 1;
         self.line(b'a', &[size, trace.get().into()])?;
         Ok(index)
+    }
+
+    /// What [`TraceWriter::allocation_info`] gives without writing anything, if it does.
+    #[inline]
+    #[must_use]
+    pub fn known_allocation_info(
+        &self,
+        size: u64,
+        trace: TraceIndex,
+    ) -> Option<AllocationInfoIndex> {
+        self.infos.get(&(size, trace)).copied()
     }
 
     /// One allocation.
@@ -302,13 +313,22 @@ impl<W: Write> TraceWriter<W> {
         &mut self.sink
     }
 
-    /// Ends the trace: writes the closing comments, among them the mark by which a complete file
-    /// is told from one cut short, and gives the sink back.
+    /// The sizes of tables as heaptrack's own files end with them, in comments that nothing reads.
+    ///
+    /// # Errors
+    /// Those of the sink.
+    pub fn table_sizes(&mut self) -> io::Result<()> {
+        self.buffer.push(b'\n');
+        self.comment(&format!("strings: {}", self.strings.len()))?;
+        self.comment(&format!("ips: {}", self.ips))
+    }
+
+    /// Ends the trace: writes the mark by which a complete file is told from one cut short, and
+    /// gives the sink back.
     ///
     /// # Errors
     /// Those of the sink.
     pub fn finish(mut self) -> io::Result<W> {
-        self.footer()?;
         self.note(&Note::Complete)?;
         self.flush()?;
         Ok(self.sink)
@@ -319,15 +339,8 @@ impl<W: Write> TraceWriter<W> {
     /// # Errors
     /// Those of the sink.
     pub fn finish_cut_short(mut self) -> io::Result<W> {
-        self.footer()?;
         self.flush()?;
         Ok(self.sink)
-    }
-
-    fn footer(&mut self) -> io::Result<()> {
-        self.buffer.push(b'\n');
-        self.comment(&format!("strings: {}", self.strings.len()))?;
-        self.comment(&format!("ips: {}", self.ips))
     }
 
     fn line(&mut self, letter: u8, numbers: &[u64]) -> io::Result<()> {

@@ -71,6 +71,7 @@ fn write(steps: &[Step], sink: Vec<u8>) -> Vec<u8> {
             Step::Rss(pages) => writer.rss(*pages).unwrap(),
         }
     }
+    writer.table_sizes().unwrap();
     writer.finish().unwrap()
 }
 

@@ -121,7 +121,7 @@ pub struct RecordArgs {
     #[arg(long)]
     pub paused: bool,
     /// How hard to compress the file, from 1 (fast) to 19 (small).
-    #[arg(long, value_name = "LEVEL", default_value_t = 6,
+    #[arg(long, value_name = "LEVEL", default_value_t = 9,
           value_parser = clap::value_parser!(i32).range(1..=19))]
     pub compression_level: i32,
     /// Give way to other programs, from 0 to 19, as nice(1) does; the recorded one is not changed.

@@ -318,7 +318,8 @@ impl<'a, W: Write> Session<'a, W> {
         self.writer.allocation(info)
     }
 
-    fn finish(self, cut_short: bool) -> io::Result<()> {
+    fn finish(mut self, cut_short: bool) -> io::Result<()> {
+        self.writer.table_sizes()?;
         if cut_short {
             self.writer.finish_cut_short()
         } else {

@@ -16,7 +16,9 @@ use std::{
 };
 
 use htrace_ebpf_common::wire::{Event, Frames, Outcome, Record, StackEnd};
-use htrace_trace_format::{Frame, IpIndex, StringIndex, TraceIndex, TraceWriter};
+use htrace_trace_format::{
+    AllocationInfoIndex, Frame, IpIndex, StringIndex, TraceIndex, TraceWriter,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
@@ -24,10 +26,8 @@ use super::{
     chosen_functions::{ChosenFunctions, LeftOut},
     names::{Names, Place},
     selection::estimate,
+    time_stamps::TimeStamps,
 };
-
-/// Milliseconds in a tick of the records' clock.
-const TICK_MS: u64 = 10;
 
 /// A record cannot be older than this many ticks when it is converted; a clock that says
 /// otherwise is that of another time namespace.
@@ -58,8 +58,7 @@ pub(super) struct Converter<W: Write, N> {
     ips: FxHashMap<(Place, u64), IpIndex>,
     sizes: Sizes,
     module_changes: u64,
-    start: u64,
-    stamped: Option<u64>,
+    time: TimeStamps,
     sampled: Option<u64>,
     told_pages: Option<u64>,
     malformed: u64,
@@ -112,8 +111,7 @@ impl<W: Write, N: Names> Converter<W, N> {
             ips: FxHashMap::default(),
             sizes: Sizes::default(),
             module_changes: 0,
-            start,
-            stamped: None,
+            time: TimeStamps::new(start),
             sampled: None,
             told_pages: None,
             malformed: 0,
@@ -132,7 +130,7 @@ impl<W: Write, N: Names> Converter<W, N> {
 
     /// Converts one record that was read at the tick `now`.
     pub(super) fn record(&mut self, record: &Record<'_>, now: u64) -> io::Result<()> {
-        self.stamp(tick_of(record.clock, now))?;
+        self.reach(tick_of(record.clock, now))?;
         self.seen(record.tid);
         match record.event {
             Event::Stack { id, end, frames } => self.stack(id, end, frames),
@@ -180,9 +178,9 @@ impl<W: Write, N: Names> Converter<W, N> {
         }
     }
 
-    /// Marks the time, and tells the resident pages at that time.
+    /// Takes the time, and tells the resident pages at that time.
     pub(super) fn sample(&mut self, now: u64, resident_pages: Option<u64>) -> io::Result<()> {
-        self.stamp(now)?;
+        self.reach(now)?;
         let due = self.sampled.is_none_or(|last| now > last);
         match resident_pages {
             Some(pages) if due => {
@@ -198,6 +196,7 @@ impl<W: Write, N: Names> Converter<W, N> {
         if self.told_pages.replace(pages) == Some(pages) {
             return Ok(());
         }
+        self.catch_up()?;
         self.writer.rss(pages)
     }
 
@@ -243,19 +242,32 @@ impl<W: Write, N: Names> Converter<W, N> {
         sizes
     }
 
-    /// Ends the conversion.
-    pub(super) fn into_writer(self) -> TraceWriter<W> {
-        self.writer
+    /// Ends the conversion, at the newest time.
+    pub(super) fn into_writer(mut self) -> io::Result<TraceWriter<W>> {
+        self.catch_up()?;
+        Ok(self.writer)
     }
 
-    /// Writes a time stamp if a tick has passed since the last.
-    fn stamp(&mut self, tick: u64) -> io::Result<()> {
-        if self.stamped.is_some_and(|last| tick <= last) {
-            return Ok(());
+    /// Time has come to a tick.
+    #[inline]
+    fn reach(&mut self, tick: u64) -> io::Result<()> {
+        match self.time.reach(tick, self.sizes.live) {
+            true => self.stamp(),
+            false => Ok(()),
         }
-        self.stamped = Some(tick);
-        self.writer
-            .timestamp(tick.saturating_sub(self.start) * TICK_MS)
+    }
+
+    /// Lets what follows have the time at which it happens.
+    fn catch_up(&mut self) -> io::Result<()> {
+        match self.time.is_behind() {
+            true => self.stamp(),
+            false => Ok(()),
+        }
+    }
+
+    fn stamp(&mut self) -> io::Result<()> {
+        let milliseconds = self.time.stamp(self.sizes.live);
+        self.writer.timestamp(milliseconds)
     }
 
     fn stack(&mut self, id: u64, end: StackEnd, frames: Frames<'_>) {
@@ -281,12 +293,26 @@ impl<W: Write, N: Names> Converter<W, N> {
             return self.leave_out(pointer, stack);
         }
         let trace = self.trace(stack)?;
-        let info = self.writer.allocation_info(size, trace)?;
-        self.sizes.set(info.get(), size);
+        let info = self.allocation_info(size, trace)?;
         let unseen = self.blocks.allocate(pointer, info);
         self.deallocated(unseen)?;
-        self.sizes.live += size;
+        let live = self.sizes.live + size;
+        if self.time.is_due_before_allocation(live) {
+            self.stamp()?;
+        }
+        self.time.allocated(live);
+        self.sizes.live = live;
         self.writer.allocation(info)
+    }
+
+    fn allocation_info(&mut self, size: u64, trace: TraceIndex) -> io::Result<AllocationInfoIndex> {
+        if let Some(known) = self.writer.known_allocation_info(size, trace) {
+            return Ok(known);
+        }
+        self.catch_up()?;
+        let info = self.writer.allocation_info(size, trace)?;
+        self.sizes.set(info.get(), size);
+        Ok(info)
     }
 
     fn free(&mut self, pointer: u64) -> io::Result<()> {
@@ -303,17 +329,19 @@ impl<W: Write, N: Names> Converter<W, N> {
         self.deallocated(info)
     }
 
-    fn deallocated(
-        &mut self,
-        info: Option<htrace_trace_format::AllocationInfoIndex>,
-    ) -> io::Result<()> {
+    fn deallocated(&mut self, info: Option<AllocationInfoIndex>) -> io::Result<()> {
         let Some(info) = info else { return Ok(()) };
-        self.sizes.live -= self.sizes.of(info.get());
+        let live = self.sizes.live - self.sizes.of(info.get());
+        if self.time.is_due_before(live) {
+            self.stamp()?;
+        }
+        self.sizes.live = live;
         self.writer.deallocation(info)
     }
 
     /// The process runs another program now: its heap is gone, which is no leak.
     fn forget_heap(&mut self) -> io::Result<()> {
+        self.catch_up()?;
         for info in self.blocks.forget_all() {
             self.writer.deallocation(info)?;
         }

@@ -20,6 +20,7 @@ mod recorder;
 mod selection;
 mod subject;
 mod summary;
+mod time_stamps;
 mod unwinding;
 
 use std::{fs, path::PathBuf, sync::Arc};

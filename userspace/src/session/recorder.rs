@@ -219,7 +219,7 @@ fn still_there(file: &File) -> io::Result<()> {
 }
 
 fn finish_file(converter: FileConverter, totals: &Totals, closing: &Closing) -> io::Result<()> {
-    let mut writer = converter.into_writer();
+    let mut writer = converter.into_writer()?;
     for (reason, count) in closing.losses.reasons() {
         writer.note(&Note::Lost { reason, count })?;
     }

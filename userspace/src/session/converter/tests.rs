@@ -87,6 +87,19 @@ impl Recording {
         self.allocate_below(9, pointer, size);
     }
 
+    fn allocate_at(&mut self, tick: u64, pointer: u64, size: u64) {
+        let stack = 9;
+        self.event_at(
+            1,
+            tick,
+            Event::Allocation {
+                pointer,
+                size,
+                stack,
+            },
+        );
+    }
+
     fn allocate_below(&mut self, stack: u64, pointer: u64, size: u64) {
         self.event(
             1,
@@ -148,7 +161,7 @@ impl Recording {
 
     fn finish(self) -> (Lines, Totals) {
         let totals = self.0.totals();
-        let bytes = self.0.into_writer().finish().unwrap();
+        let bytes = self.0.into_writer().unwrap().finish().unwrap();
         (Lines::read(&String::from_utf8(bytes).unwrap()), totals)
     }
 }
@@ -162,6 +175,7 @@ struct Lines {
     infos: Vec<(u64, usize)>,
     events: Vec<(char, u64)>,
     stamps: Vec<u64>,
+    events_and_stamps: Vec<(char, u64)>,
     resident: Vec<u64>,
 }
 
@@ -174,6 +188,9 @@ impl Lines {
                 .split(' ')
                 .map_while(|digits| u64::from_str_radix(digits, 16).ok())
                 .collect();
+            if ['+', '-', 'c'].contains(&kind) {
+                lines.events_and_stamps.push((kind, numbers[0]));
+            }
             match kind {
                 's' => lines
                     .strings
@@ -367,18 +384,19 @@ fn exec_frees_the_whole_heap() {
 }
 
 #[test]
-fn time_is_stamped_once_a_tick_and_never_goes_back() {
+fn changes_are_stamped_once_a_tick_and_time_never_goes_back() {
     let mut recording = Recording::new();
-    for tick in [101, 101, 103, 102, 104] {
-        recording.event_at(1, tick, Event::Free { pointer: 1 });
+    for (tick, size) in [(101, 1), (101, 2), (103, 3), (102, 4), (104, 5)] {
+        recording.allocate_at(tick, 0x10 * size, size);
     }
     recording.0.sample(104, Some(7)).unwrap();
     recording.0.sample(104, Some(8)).unwrap();
     recording.0.sample(105, Some(9)).unwrap();
     recording.0.sample(106, Some(9)).unwrap();
     recording.0.sample(107, Some(7)).unwrap();
+    recording.0.sample(109, Some(7)).unwrap();
     let (lines, _) = recording.finish();
-    assert_eq!(lines.stamps, [10, 30, 40, 50, 60, 70]);
+    assert_eq!(lines.stamps, [10, 30, 40, 50, 70, 90], "the end is told");
     assert_eq!(lines.resident, [7, 9, 7], "told when it changes");
 }
 
@@ -465,7 +483,82 @@ fn a_cut_stack_says_so_at_its_outer_end_and_is_counted_by_event() {
     assert_eq!(totals.stack_ends, BTreeMap::from([(StackEnd::Gap, 2)]));
     let cut = (StackEnd::Gap, Arc::from("/module"));
     assert_eq!(totals.cut_stacks, BTreeMap::from([(cut, 2)]));
-    let lines = recording.0.into_writer().finish().unwrap();
+    let lines = recording.0.into_writer().unwrap().finish().unwrap();
     let text = String::from_utf8_lossy(&lines);
     assert!(text.contains("[stack cut: no-unwind-data]"), "{text}");
+}
+
+/// What a reader takes an event's time for: that of the stamp before. With live bytes and peak.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Chart {
+    /// Highest live bytes, and when.
+    peak: (u64, u64),
+    /// Live bytes when a tick begins, by time.
+    live: BTreeMap<u64, u64>,
+}
+
+impl Chart {
+    fn of(lines: &Lines) -> Self {
+        let mut chart = Self::default();
+        let (mut time, mut live) = (0, 0);
+        for (kind, number) in &lines.events_and_stamps {
+            match kind {
+                'c' => {
+                    time = *number;
+                    chart.live.insert(time, live);
+                }
+                '+' => live += lines.infos[*number as usize].0,
+                _ => live -= lines.infos[*number as usize].0,
+            }
+            if live > chart.peak.0 {
+                chart.peak = (live, time);
+            }
+        }
+        chart
+    }
+
+    /// Live bytes as a chart shows them at a time: those of the stamp before.
+    fn shown(&self, time: u64) -> u64 {
+        *self.live.range(..=time).next_back().unwrap().1
+    }
+}
+
+proptest! {
+    /// Against the chart that has a stamp for each tick.
+    #[test]
+    fn what_stamps_leave_out_is_no_more_than_they_may(
+        ticks in proptest::collection::vec(proptest::collection::vec((0..300_u64, 0..12_u64), 0..6), 1..150),
+    ) {
+        let mut recording = Recording::new();
+        let mut full = Chart::default();
+        let mut model: BTreeMap<u64, u64> = BTreeMap::new();
+        for (tick, steps) in (101..).zip(&ticks) {
+            recording.0.sample(tick, None).unwrap();
+            let time = (tick - 100) * 10;
+            full.live.insert(time, model.values().sum());
+            for &(pointer, class) in steps {
+                let pointer = pointer * 16 + 16;
+                if model.remove(&pointer).is_some() {
+                    recording.event_at(1, tick, Event::Free { pointer });
+                } else {
+                    model.insert(pointer, 1 << class);
+                    recording.allocate_at(tick, pointer, 1 << class);
+                }
+                let live = model.values().sum();
+                if live > full.peak.0 {
+                    full.peak = (live, time);
+                }
+            }
+        }
+        let (lines, _) = recording.finish();
+        let chart = Chart::of(&lines);
+        prop_assert_eq!(chart.peak, full.peak);
+        for (time, live) in &full.live {
+            let off = chart.shown(*time).abs_diff(*live);
+            prop_assert!(off <= full.peak.0 / 128, "{off} bytes at {time}");
+        }
+        let distances = lines.stamps.windows(2).map(|pair| pair[1] - pair[0]);
+        prop_assert!(distances.max().unwrap_or(0) <= 500);
+        prop_assert_eq!(lines.stamps.last(), full.live.last_key_value().map(|(time, _)| time));
+    }
 }

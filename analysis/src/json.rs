@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::cost::{CostKind, Costs};
 use crate::filter::stops_anywhere;
+use crate::left_out::{Choice, Pause};
 use crate::merge::Group;
 use crate::profile::Profile;
 use crate::report::{Order, ReportOptions};
@@ -31,6 +32,8 @@ struct Report {
     total: CostFields,
     suppressed_bytes: i64,
     lost: BTreeMap<String, u64>,
+    left_out: BTreeMap<String, Choice>,
+    pauses: Vec<Pause>,
     stack_ends: BTreeMap<String, u64>,
     stack_cuts: Vec<StackCut>,
     rankings: Vec<Ranking>,
@@ -127,6 +130,8 @@ pub fn write_json(
         total: profile.total.into(),
         suppressed_bytes: profile.suppressed,
         lost: profile.notes.lost.clone(),
+        left_out: profile.notes.left_out.choices.clone(),
+        pauses: profile.notes.left_out.pauses.clone(),
         stack_ends: profile.notes.stack_ends.clone(),
         stack_cuts: stack_cuts(profile),
         rankings: rankings(profile, options),

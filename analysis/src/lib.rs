@@ -25,6 +25,7 @@ pub mod folded;
 pub mod folder;
 pub mod histogram;
 pub mod json;
+pub mod left_out;
 pub mod load;
 pub mod massif;
 pub mod merge;

@@ -5,6 +5,8 @@ use std::io::{self, Write};
 
 use htrace_trace_format::{Note, TargetExit};
 
+use crate::left_out::LeftOut;
+
 /// The word of recorders for a stack that is whole.
 const WHOLE: &str = "complete";
 
@@ -26,6 +28,8 @@ pub struct Notes {
     pub started: Option<u64>,
     /// Lost events by reason.
     pub lost: BTreeMap<String, u64>,
+    /// What was left out by choice.
+    pub left_out: LeftOut,
     /// Allocations by the reason for which their stacks end.
     pub stack_ends: BTreeMap<String, u64>,
     /// Allocations whose stacks are cut, by reason and module in whose code they end.
@@ -44,6 +48,12 @@ impl Notes {
             Some(Note::Attached(pid)) => self.attached = Some(pid),
             Some(Note::Started(milliseconds)) => self.started = Some(milliseconds),
             Some(Note::Lost { reason, count }) => add(&mut self.lost, reason, count),
+            Some(Note::LeftOut {
+                reason,
+                count,
+                bytes,
+            }) => self.left_out.add(reason, count, bytes),
+            Some(Note::Paused { from, to }) => self.left_out.pause(from, to),
             Some(Note::StackEnd { reason, count }) => add(&mut self.stack_ends, reason, count),
             Some(Note::StackCut {
                 reason,

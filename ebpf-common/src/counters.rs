@@ -1,7 +1,8 @@
 //! Counters that the BPF programs keep, one 64-bit number a slot.
 //!
 //! The first group counts what is missing from a recording; the recorder reports each by its
-//! name. The second group counts what was recognised and handled; it is shown on request only.
+//! name. The second counts what is left out by choice. The third counts what was recognised and
+//! handled; it is shown on request only.
 
 /// A counter, and its slot in the map of counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,6 +27,13 @@ pub enum Counter {
     /// The begin of a realloc that found no room in the ring buffer. Its end tells the same, but
     /// not that another thread may be given the old address in between.
     ReallocBeginRingFull = 8,
+
+    /// A call for fewer bytes than are recorded.
+    LeftOutBySize = 9,
+    /// A call by a thread that is not chosen.
+    LeftOutByThread = 10,
+    /// A call while the recording paused, or waited for its begin.
+    LeftOutByPause = 11,
 
     /// A call made by the allocator itself inside another recorded call.
     Nested = 16,
@@ -80,6 +88,14 @@ impl Counter {
         (Self::StackRingFull, "stacks-ring-full"),
         (Self::PointerUnreadable, "allocations-result-unreadable"),
         (Self::ModulesRingFull, "module-changes-ring-full"),
+    ];
+
+    /// Counters of calls that are left out by choice, with the words under which files name
+    /// them. A call that was going to fail is counted as well.
+    pub const LEFT_OUT: [(Self, &'static str); 3] = [
+        (Self::LeftOutBySize, "min-size"),
+        (Self::LeftOutByThread, "threads"),
+        (Self::LeftOutByPause, "paused"),
     ];
 
     /// Counters of what was recognised and handled, with the words under which they are shown.

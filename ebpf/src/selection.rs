@@ -3,18 +3,26 @@
 //! A sample is one of bytes, as a Poisson process puts marks on them: an allocation is recorded if a
 //! mark falls on one of its bytes, which has the probability 1 - exp(-size / mean distance). The
 //! recorder divides by that, so that sums of bytes are estimated without bias.
+//!
+//! What is left out is counted, which costs what is recorded nothing.
 
-use htrace_ebpf_common::control::Control;
+use htrace_ebpf_common::{control::Control, counters::Counter};
 
 use crate::{kernel::Kernel, thread::Thread};
 
 /// True if an allocation of `size` bytes is to be recorded.
 #[inline(always)]
 pub fn is_chosen<K: Kernel>(kernel: &K, control: &Control, thread: &mut Thread, size: u64) -> bool {
-    if control.phase == Control::PAUSED || size < control.min_size {
+    if control.phase == Control::PAUSED {
+        kernel.count(Counter::LeftOutByPause);
+        return false;
+    }
+    if size < control.min_size {
+        kernel.count(Counter::LeftOutBySize);
         return false;
     }
     if control.only_threads != 0 && !kernel.thread_is_chosen() {
+        kernel.count(Counter::LeftOutByThread);
         return false;
     }
     let mean = control.sample_bytes;
@@ -126,6 +134,7 @@ mod tests {
         assert!(!is_chosen(&kernel, &control, &mut thread, 16));
         kernel.set_other_thread(false);
         assert!(is_chosen(&kernel, &control, &mut thread, 16));
+        assert_eq!(kernel.counted(Counter::LeftOutByThread), 1);
     }
 
     #[test]
@@ -141,5 +150,7 @@ mod tests {
         assert!(is_chosen(&kernel, &control, &mut thread, 100));
         control.phase = Control::PAUSED;
         assert!(!is_chosen(&kernel, &control, &mut thread, 100));
+        let counted = [Counter::LeftOutBySize, Counter::LeftOutByPause].map(|c| kernel.counted(c));
+        assert_eq!(counted, [1, 1]);
     }
 }

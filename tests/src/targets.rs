@@ -39,6 +39,7 @@ const RECIPES: &[Recipe] = &[
     c("handover", "handover.c"),
     c("longjmp", "longjmp.c"),
     c("mishaps", "mishaps.c"),
+    c("pauses", "pauses.c"),
     c("plugins", "plugins.c"),
     c("remaps", "remaps.c"),
     c("sealed", "sealed.c"),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use htrace_tests::process::Running;
+use htrace_tests::tracer::report;
 use htrace_tests::{Attached, Feature, Launch, Recorded, require, target};
 use nix::sys::signal::Signal;
 
@@ -111,7 +112,10 @@ fn threads_that_are_not_named_are_left_out() {
     }
     for how in [&[][..], &["--return-probes"]] {
         let options = [how, &["--threads", "thread-3,thread-5"]].concat();
-        let trace = record_threads(&options).trace();
+        let recorded = record_threads(&options);
+        let trace = recorded.trace();
+        let left_out = recorded.summary("calls left out by --threads");
+        assert_eq!(left_out, record_threads(how).trace().calls - trace.calls);
         let expected: BTreeMap<i64, i64> = [3, 5]
             .into_iter()
             .flat_map(|thread| (0..100).map(move |round| 10 + thread * 100 + round % 90))
@@ -125,6 +129,20 @@ fn threads_that_are_not_named_are_left_out() {
         assert_eq!(trace.leaked, 2 * (310 + 9) + 2 * (510 + 9));
         let told = |comment: &String| comment.contains("other than thread-3, thread-5");
         assert!(trace.comments.iter().any(told), "{:?}", trace.comments);
+    }
+}
+
+#[test]
+fn what_is_left_out_by_size_is_counted() {
+    if !require(Feature::Root) {
+        return;
+    }
+    for how in [&[][..], &["--return-probes"]] {
+        let chosen = record_threads(&[how, &["--min-size", "100"]].concat());
+        let calls = record_threads(how).trace().calls - chosen.trace().calls;
+        assert!(calls > 0, "the test tells nothing");
+        // None of them fails.
+        assert_eq!(chosen.summary("calls left out by --min-size"), calls);
     }
 }
 
@@ -156,6 +174,13 @@ fn what_is_below_no_chosen_function_is_left_out() {
         chosen.summary("allocations left out by --functions"),
         whole.calls - trace.calls
     );
+    let ended = report(&chosen.file);
+    let text = String::from_utf8_lossy(&ended.stdout);
+    let left_out = format!(
+        "{} allocations left out by --functions, ",
+        whole.calls - trace.calls
+    );
+    assert!(text.contains(&left_out), "no `{left_out}` in:\n{text}");
     let told = |comment: &String| comment.contains("none of shop::parse_all(long), shop::forget");
     assert!(trace.comments.iter().any(told), "{:?}", trace.comments);
 

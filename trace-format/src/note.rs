@@ -9,6 +9,8 @@
 //! | `attached 1234` | recorded by attaching to the process 1234 |
 //! | `started 1700000000000` | wall-clock start of the recording, milliseconds since 1970 |
 //! | `lost ring-full 17` | 17 events were lost for that reason |
+//! | `left-out functions 17 4000` | 17 allocations of 4000 bytes in all were left out by choice; without bytes: calls, also such as failed |
+//! | `paused 1200 3400` | from 1200 ms to 3400 ms after the start only frees were recorded |
 //! | `stack-end no-unwind-data 5` | the stacks of 5 allocations end for that reason |
 //! | `stack-cut no-unwind-data 5 /usr/bin/x` | so do 5 in code of that module (none for unknown code) |
 //! | `exit code 3`, `exit signal 9`, `exit detached` | how the target ended |
@@ -36,6 +38,22 @@ pub enum Note<'a> {
         reason: &'a str,
         /// How many.
         count: u64,
+    },
+    /// Allocations that were left out by choice.
+    LeftOut {
+        /// Which choice: the option's name, or `paused`.
+        reason: &'a str,
+        /// How many.
+        count: u64,
+        /// Bytes in all, where they were counted.
+        bytes: Option<u64>,
+    },
+    /// A time in which only frees were recorded, in milliseconds since the start.
+    Paused {
+        /// Its begin.
+        from: u64,
+        /// Its end.
+        to: u64,
     },
     /// Why stacks end where they do; `complete` for those that reach the outermost frame.
     StackEnd {
@@ -96,6 +114,24 @@ impl<'a> Note<'a> {
             "attached" => Self::Attached(value.parse().ok()?),
             "started" => Self::Started(value.parse().ok()?),
             "lost" => counted().map(|(reason, count)| Self::Lost { reason, count })?,
+            "left-out" => {
+                let (reason, rest) = value.split_once(' ')?;
+                let (count, bytes) = match rest.split_once(' ') {
+                    Some((count, bytes)) => (count, Some(bytes.parse().ok()?)),
+                    None => (rest, None),
+                };
+                let count = count.parse().ok()?;
+                Self::LeftOut {
+                    reason,
+                    count,
+                    bytes,
+                }
+            }
+            "paused" => {
+                let (from, to) = value.split_once(' ')?;
+                let (from, to) = (from.parse().ok()?, to.parse().ok()?);
+                Self::Paused { from, to }
+            }
             "stack-end" => counted().map(|(reason, count)| Self::StackEnd { reason, count })?,
             "stack-cut" => {
                 let (reason, rest) = value.split_once(' ')?;
@@ -123,6 +159,15 @@ impl fmt::Display for Note<'_> {
             Self::Attached(pid) => write!(f, "attached {pid}"),
             Self::Started(milliseconds) => write!(f, "started {milliseconds}"),
             Self::Lost { reason, count } => write!(f, "lost {reason} {count}"),
+            Self::LeftOut {
+                reason,
+                count,
+                bytes,
+            } => {
+                write!(f, "left-out {reason} {count}")?;
+                bytes.map_or(Ok(()), |bytes| write!(f, " {bytes}"))
+            }
+            Self::Paused { from, to } => write!(f, "paused {from} {to}"),
             Self::StackEnd { reason, count } => write!(f, "stack-end {reason} {count}"),
             Self::StackCut {
                 reason,
@@ -171,6 +216,17 @@ mod tests {
                 reason: "ring-full",
                 count: 17,
             },
+            Note::LeftOut {
+                reason: "min-size",
+                count: 3,
+                bytes: None,
+            },
+            Note::LeftOut {
+                reason: "functions",
+                count: 3,
+                bytes: Some(400),
+            },
+            Note::Paused { from: 10, to: 20 },
             Note::StackEnd {
                 reason: "no-unwind-data",
                 count: u64::MAX,

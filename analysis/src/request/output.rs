@@ -25,6 +25,7 @@ pub(super) fn write_text(
         write_window(window, profile, out)?;
     }
     let order = write_report(profile, used, &request.report, out, &mut |_| {})?;
+    profile.notes.left_out.write(out)?;
     profile.notes.write_stack_ends(out)?;
     if let Some(ages) = &input.ages {
         writeln!(out)?;

@@ -9,6 +9,9 @@ use rustc_hash::FxHashMap;
 
 use super::names::{Names, Place};
 
+/// The word under which files name what is left out so: the option's.
+pub(super) const CHOICE_OF_FUNCTIONS: &str = "functions";
+
 /// A choice of functions; none stands for all.
 #[derive(Debug, Default)]
 pub(super) struct ChosenFunctions {
@@ -22,6 +25,8 @@ pub(super) struct ChosenFunctions {
 pub(super) struct LeftOut {
     /// All of them.
     pub(super) allocations: u64,
+    /// Bytes in them.
+    pub(super) bytes: u64,
     /// Those of them whose stacks are cut or lost, which may have held a chosen function.
     pub(super) in_doubt: u64,
 }
@@ -70,9 +75,10 @@ impl ChosenFunctions {
 }
 
 impl LeftOut {
-    /// Counts an allocation whose stack ends so; `None` if the stack was lost.
-    pub(super) fn count(&mut self, end: Option<StackEnd>) {
+    /// Counts an allocation of `size` bytes whose stack ends so; `None` if the stack was lost.
+    pub(super) fn count(&mut self, size: u64, end: Option<StackEnd>) {
         self.allocations += 1;
+        self.bytes += size;
         self.in_doubt += u64::from(!end.is_some_and(StackEnd::is_whole));
     }
 }

@@ -25,10 +25,11 @@ use tokio::{
 };
 
 use super::{
-    allocators::Allocators, options::Verbosity, progress::Progress, recorder::Stats,
-    subject::Subject,
+    allocators::Allocators, options::Verbosity, pauses::Pauses, progress::Progress,
+    recorder::Stats, subject::Subject,
 };
 use crate::{
+    drain::now,
     loader::{ProgramLog, Programs},
     modules::Module,
     sys::{capabilities, readiness},
@@ -202,6 +203,8 @@ pub(super) struct Wait<'a> {
     pub(super) duration: Option<Duration>,
     /// Bytes of memory that this process may have.
     pub(super) max_memory: Option<u64>,
+    /// When the recording has paused so far.
+    pub(super) pauses: Pauses,
 }
 
 /// Distance of progress lines, and of looks at whether the recorder still works.
@@ -314,7 +317,11 @@ impl Wait<'_> {
 
     /// Pauses the recording, or goes on with it.
     fn pause(&mut self, paused: bool) {
-        match self.programs.set_paused(paused) {
+        let done = self.programs.set_paused(paused);
+        if done.is_ok() {
+            self.pauses.set(paused, now());
+        }
+        match done {
             Ok(()) if paused => self.verbosity.say("htrace-bpf: paused"),
             Ok(()) => self.verbosity.say("htrace-bpf: going on"),
             Err(error) => tracing::warn!("{error}"),

@@ -290,7 +290,7 @@ impl<W: Write, N: Names> Converter<W, N> {
     fn allocate(&mut self, pointer: u64, size: u64, stack: u64) -> io::Result<()> {
         let size = estimate(size, self.sample_bytes);
         if !self.is_chosen(stack) {
-            return self.leave_out(pointer, stack);
+            return self.leave_out(pointer, size, stack);
         }
         let trace = self.trace(stack)?;
         let info = self.allocation_info(size, trace)?;

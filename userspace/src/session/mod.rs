@@ -15,6 +15,7 @@ mod false_leaks;
 mod names;
 mod options;
 pub mod output;
+mod pauses;
 mod progress;
 mod recorder;
 mod selection;
@@ -33,6 +34,7 @@ pub use self::options::{Limits, Options, Target, Verbosity};
 use self::{
     allocators::Allocators,
     output::Output,
+    pauses::Pauses,
     recorder::{Recorder, RecorderInput},
     selection::Selection,
     subject::Subject,
@@ -40,7 +42,7 @@ use self::{
     unwinding::Unwinding,
 };
 use crate::{
-    drain::{Drain, Input, Spill, queue::queue},
+    drain::{Drain, Input, Spill, now, queue::queue},
     loader::Programs,
     modules::Module,
     sys::capabilities,
@@ -96,7 +98,11 @@ pub async fn record(options: Options) -> anyhow::Result<u8> {
         verbosity: options.verbosity,
         duration: options.duration,
         max_memory: options.limits.memory,
+        pauses: Pauses::default(),
     };
+    if options.settings.paused {
+        wait.pauses.set(true, now());
+    }
     let end = wait.for_end().await?;
     let until_finished = wait.signals.end_at_once(end, options.verbosity)?;
     wait.complain_if_never_begun();
@@ -109,6 +115,7 @@ pub async fn record(options: Options) -> anyhow::Result<u8> {
     let finished = pipeline.finish(Closing {
         losses,
         exit: end.target_exit(),
+        pauses: wait.pauses.until(now()),
     });
     drop(until_finished);
     match &finished {
@@ -191,7 +198,7 @@ impl Pipeline {
         // When the recorder has failed, the drain has failed because of that.
         let totals = self.recorder.finish(closing.clone())?;
         drained?;
-        Ok(summary::text(&totals, &closing.losses, &self.path))
+        Ok(summary::text(&totals, &closing, &self.path))
     }
 
     /// There is nothing to record: leaves no file.
@@ -199,6 +206,7 @@ impl Pipeline {
         let closing = Closing {
             losses: Losses::default(),
             exit: TargetExit::Detached,
+            pauses: Vec::new(),
         };
         let path = self.path.clone();
         if let Err(error) = self.finish(closing) {

@@ -16,13 +16,14 @@ use anyhow::{Context, anyhow};
 use htrace_trace_format::{Note, TraceWriter, compression::ZstdFrameWriter, writer::Header};
 
 use super::{
-    chosen_functions::ChosenFunctions,
+    chosen_functions::{CHOICE_OF_FUNCTIONS, ChosenFunctions, LeftOut},
     converter::{Converter, Totals},
     counted::Counted,
     names::{NamesSource, ProcessNames},
     selection::Selection,
     subject::FileHeader,
     summary::Closing,
+    time_stamps::TICK_MS,
 };
 use crate::{
     drain::{Batch, Item, now, queue::Receiver},
@@ -99,7 +100,7 @@ impl Recorder {
             let totals = converter.totals();
             // Without a closing the recording was given up.
             if let Ok(closing) = closes.recv() {
-                finish_file(converter, &totals, &closing)?;
+                finish_file(converter, start, &totals, &closing)?;
             }
             Ok::<_, io::Error>(totals)
         };
@@ -218,11 +219,57 @@ fn still_there(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-fn finish_file(converter: FileConverter, totals: &Totals, closing: &Closing) -> io::Result<()> {
+fn finish_file(
+    converter: FileConverter,
+    start: u64,
+    totals: &Totals,
+    closing: &Closing,
+) -> io::Result<()> {
     let mut writer = converter.into_writer()?;
     for (reason, count) in closing.losses.reasons() {
         writer.note(&Note::Lost { reason, count })?;
     }
+    write_left_out(&mut writer, start, totals, closing)?;
+    write_stack_ends(&mut writer, totals)?;
+    writer.note(&Note::Exit(closing.exit))?;
+    let file = writer.finish()?.finish()?.into_inner();
+    still_there(&file)?;
+    file.sync_data().or_else(|error| match error.kind() {
+        // Pipes and the like have nothing to synchronise.
+        io::ErrorKind::InvalidInput => Ok(()),
+        _ => Err(error),
+    })
+}
+
+/// What was left out by choice, of a recording that began at the tick `start`.
+fn write_left_out(
+    writer: &mut TraceWriter<Sink>,
+    start: u64,
+    totals: &Totals,
+    closing: &Closing,
+) -> io::Result<()> {
+    let LeftOut {
+        allocations, bytes, ..
+    } = totals.left_out;
+    let by_functions = (CHOICE_OF_FUNCTIONS, allocations, Some(bytes));
+    let choices = closing.losses.left_out();
+    let choices = choices.map(|(reason, count)| (reason, count, None));
+    for (reason, count, bytes) in choices.chain((allocations > 0).then_some(by_functions)) {
+        writer.note(&Note::LeftOut {
+            reason,
+            count,
+            bytes,
+        })?;
+    }
+    let since_start = |tick: u64| tick.saturating_sub(start) * TICK_MS;
+    for (from, to) in &closing.pauses {
+        let (from, to) = (since_start(*from), since_start(*to));
+        writer.note(&Note::Paused { from, to })?;
+    }
+    Ok(())
+}
+
+fn write_stack_ends(writer: &mut TraceWriter<Sink>, totals: &Totals) -> io::Result<()> {
     for (end, count) in &totals.stack_ends {
         writer.note(&Note::StackEnd {
             reason: end.name(),
@@ -236,12 +283,5 @@ fn finish_file(converter: FileConverter, totals: &Totals, closing: &Closing) -> 
             module,
         })?;
     }
-    writer.note(&Note::Exit(closing.exit))?;
-    let file = writer.finish()?.finish()?.into_inner();
-    still_there(&file)?;
-    file.sync_data().or_else(|error| match error.kind() {
-        // Pipes and the like have nothing to synchronise.
-        io::ErrorKind::InvalidInput => Ok(()),
-        _ => Err(error),
-    })
+    Ok(())
 }

@@ -2,9 +2,11 @@
 
 use std::{fmt::Write, path::Path};
 
+use htrace_analysis::left_out::words;
 use htrace_ebpf_common::{counters::Counter, wire::StackEnd};
 use htrace_trace_format::TargetExit;
 
+use super::chosen_functions::CHOICE_OF_FUNCTIONS;
 use super::progress::size;
 use super::{
     chosen_functions::LeftOut,
@@ -17,6 +19,7 @@ use crate::loader::Programs;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Losses {
     lost: Vec<(&'static str, u64)>,
+    left_out: Vec<(&'static str, u64)>,
     handled: Vec<(&'static str, u64)>,
     pauses: Pauses,
     /// Counts of lost calls by kind.
@@ -38,6 +41,8 @@ pub(super) struct Closing {
     pub(super) losses: Losses,
     /// How the target ended.
     pub(super) exit: TargetExit,
+    /// When the recording paused: begin and end in ticks of 10 ms.
+    pub(super) pauses: Vec<(u64, u64)>,
 }
 
 impl Losses {
@@ -51,6 +56,7 @@ impl Losses {
         };
         Self {
             lost: read(&Counter::LOST),
+            left_out: read(&Counter::LEFT_OUT),
             handled: read(&Counter::HANDLED),
             pauses: Pauses {
                 count: programs.counter(Counter::Pauses),
@@ -74,6 +80,11 @@ impl Losses {
     /// What was lost, by reason.
     pub(super) fn reasons(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.lost.iter().copied()
+    }
+
+    /// Allocations that were left out by choice in the programs, by the choice.
+    pub(super) fn left_out(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.left_out.iter().copied()
     }
 
     /// Number of events and stacks lost.
@@ -101,7 +112,8 @@ fn evidence(programs: &Programs, knows_all_blocks: bool) -> Evidence {
 }
 
 /// The closing lines: heaptrack's figures, losses if there are any, and what to do next.
-pub(super) fn text(totals: &Totals, losses: &Losses, path: &Path) -> String {
+pub(super) fn text(totals: &Totals, closing: &Closing, path: &Path) -> String {
+    let losses = &closing.losses;
     let mut text = String::from("heaptrack stats:\n");
     let counts = &totals.counts;
     let figures = [
@@ -112,7 +124,11 @@ pub(super) fn text(totals: &Totals, losses: &Losses, path: &Path) -> String {
     for (name, count) in figures {
         line(&mut text, format_args!("\t{name}\t{count}"));
     }
-    left_out(&mut text, totals);
+    for (choice, count) in losses.left_out() {
+        line(&mut text, format_args!("{}: {count}", words(choice)));
+    }
+    below_no_chosen_function(&mut text, totals);
+    paused(&mut text, &closing.pauses);
     for (reason, count) in losses.reasons() {
         line(&mut text, format_args!("lost {reason}: {count}"));
     }
@@ -147,10 +163,28 @@ pub(super) fn text(totals: &Totals, losses: &Losses, path: &Path) -> String {
     text
 }
 
+/// When only frees were recorded, and what that distorts.
+fn paused(text: &mut String, pauses: &[(u64, u64)]) {
+    if pauses.is_empty() {
+        return;
+    }
+    let ticks: u64 = pauses.iter().map(|(from, to)| to - from).sum();
+    line(
+        text,
+        format_args!(
+            "times paused: {} ({:.2} s in all); what was allocated then is not known, peaks and leaks \
+             may be too low",
+            pauses.len(),
+            ticks as f64 / 100.0
+        ),
+    );
+}
+
 /// What is below none of the chosen functions.
-fn left_out(text: &mut String, totals: &Totals) {
+fn below_no_chosen_function(text: &mut String, totals: &Totals) {
     let LeftOut {
         allocations,
+        bytes,
         in_doubt,
     } = totals.left_out;
     if allocations == 0 {
@@ -158,8 +192,9 @@ fn left_out(text: &mut String, totals: &Totals) {
     }
     line(
         text,
-        format_args!("allocations left out by --functions: {allocations}"),
+        format_args!("{}: {allocations}", words(CHOICE_OF_FUNCTIONS)),
     );
+    line(text, format_args!("\t{} in them", size(bytes)));
     if in_doubt > 0 {
         line(
             text,
@@ -273,12 +308,36 @@ fn quoted(path: &Path) -> String {
 mod tests {
     use super::*;
 
+    fn closing(losses: Losses) -> Closing {
+        Closing {
+            losses,
+            exit: TargetExit::Detached,
+            pauses: Vec::new(),
+        }
+    }
+
     fn said(lost: Vec<(&'static str, u64)>) -> String {
         let losses = Losses {
             lost,
             ..Losses::default()
         };
-        text(&Totals::default(), &losses, Path::new("run 1.zst"))
+        text(&Totals::default(), &closing(losses), Path::new("run 1.zst"))
+    }
+
+    #[test]
+    fn choices_and_pauses_are_told() {
+        let losses = Losses {
+            left_out: vec![("min-size", 4), ("paused", 5)],
+            ..Losses::default()
+        };
+        let closing = Closing {
+            pauses: vec![(100, 150), (300, 400)],
+            ..closing(losses)
+        };
+        let text = text(&Totals::default(), &closing, Path::new("run.zst"));
+        assert!(text.contains("\ncalls left out by --min-size: 4\n"));
+        assert!(text.contains("left out while paused or waiting: 5\ntimes paused: 2 (1.50 s in"));
+        assert!(!text.contains("incomplete"), "{text}");
     }
 
     #[test]
@@ -313,7 +372,7 @@ mod tests {
             live_sizes: [(1000, 1), (500, 7)].into(),
             ..Totals::default()
         };
-        let text = text(&totals, &losses, Path::new("run.zst"));
+        let text = text(&totals, &closing(losses), Path::new("run.zst"));
         let bounds = "between 0.0B (0 blocks) and 1.5K (2 blocks) of the leaks may be false";
         assert!(text.contains(bounds), "{text}");
         assert!(text.contains("room: 3, 1.500 s in all"), "{text}");
@@ -325,21 +384,23 @@ mod tests {
         let mut totals = Totals {
             left_out: LeftOut {
                 allocations: 9,
+                bytes: 1500,
                 in_doubt: 2,
             },
             ..Totals::default()
         };
-        let said = |totals: &Totals| text(totals, &Losses::default(), Path::new("run.zst"));
+        let nothing_lost = closing(Losses::default());
+        let said = |totals: &Totals| text(totals, &nothing_lost, Path::new("run.zst"));
         let nothing = said(&totals);
         assert!(
-            nothing.contains("\nallocations left out by --functions: 9\n\t2 of them"),
+            nothing.contains("\nallocations left out by --functions: 9\n\t1.5K in them\n\t2 of"),
             "{nothing}"
         );
         assert!(nothing.contains("names are as reports"), "{nothing}");
         totals.counts.allocations = 1;
         totals.left_out.in_doubt = 0;
         let found = said(&totals);
-        assert!(found.contains("functions: 9\n\nRecorded"), "{found}");
+        assert!(found.contains("\t1.5K in them\n\nRecorded"), "{found}");
     }
 
     #[test]

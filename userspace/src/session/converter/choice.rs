@@ -34,9 +34,9 @@ impl<W: Write, N: Names> Converter<W, N> {
     }
 
     /// An allocation with a stack that is not chosen. A block that lived there was freed unseen.
-    pub(super) fn leave_out(&mut self, pointer: u64, stack: u64) -> io::Result<()> {
+    pub(super) fn leave_out(&mut self, pointer: u64, size: u64, stack: u64) -> io::Result<()> {
         self.left_out
-            .count(self.stacks.get(&stack).map(|stack| stack.end));
+            .count(size, self.stacks.get(&stack).map(|stack| stack.end));
         let unseen = self.blocks.leave_out(pointer);
         self.deallocated(unseen)
     }

@@ -285,6 +285,7 @@ fn what_is_below_no_chosen_function_is_left_out_and_names_nothing() {
     assert!(!lines.strings.iter().any(|name| name == "at_3000_in_0"));
     let left_out = LeftOut {
         allocations: 2,
+        bytes: 40,
         in_doubt: 0,
     };
     assert_eq!(totals.left_out, left_out);
@@ -327,6 +328,7 @@ fn a_stack_that_was_cut_or_lost_may_have_held_a_chosen_function() {
     }
     let left_out = LeftOut {
         allocations: 3,
+        bytes: 3,
         in_doubt: 2,
     };
     assert_eq!(recording.0.totals().left_out, left_out);

@@ -131,12 +131,7 @@ impl Process {
     /// Its command line, argument by argument; empty when it cannot be read.
     #[must_use]
     pub fn command_line(&self) -> Vec<Vec<u8>> {
-        let bytes = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
-        let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
-        if bytes.is_empty() {
-            return Vec::new();
-        }
-        bytes.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect()
+        words(&fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default())
     }
 
     /// True if it filters its system calls: return probes make one of their own since Linux 6.11,
@@ -304,11 +299,33 @@ fn start_time(pid: u32) -> String {
         .to_owned()
 }
 
+/// The arguments in the text of `/proc/PID/cmdline` (proc(5)). A process that writes a title over
+/// them fills what is left with zeros or blanks: these are none.
+fn words(command_line: &[u8]) -> Vec<Vec<u8>> {
+    let is_filling = |byte: &u8| *byte == 0 || *byte == b' ';
+    let end = command_line.iter().rposition(|byte| !is_filling(byte));
+    let Some(text) = end.and_then(|end| command_line.get(..=end)) else {
+        return Vec::new();
+    };
+    text.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+
+    #[test]
+    fn what_a_title_leaves_of_the_arguments_is_not_told() {
+        assert_eq!(words(b"a\0b c\0\0d\0"), [&b"a"[..], b"b c", b"", b"d"]);
+        assert_eq!(
+            words(b"redis-server *:6379\0\0\0\0"),
+            [b"redis-server *:6379"]
+        );
+        assert_eq!(words(b"sendmail: idle   \0"), [b"sendmail: idle"]);
+        assert!(words(b"").is_empty() && words(b"\0\0").is_empty());
+    }
 
     #[test]
     fn what_cannot_be_traced_is_told_apart() {

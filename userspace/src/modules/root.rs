@@ -33,7 +33,19 @@ impl FileRoot {
     /// # Errors
     /// When there is none, when it is not a regular file, or when the system refuses.
     pub fn open(&self, path: &Path) -> io::Result<File> {
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        self.open_by(path, OFlags::empty())
+    }
+
+    /// As [`FileRoot::open`] for a path that must not end in a symbolic link.
+    ///
+    /// # Errors
+    /// As there; a link is not a regular file.
+    pub fn open_itself(&self, path: &Path) -> io::Result<File> {
+        self.open_by(path, OFlags::NOFOLLOW)
+    }
+
+    fn open_by(&self, path: &Path, more: OFlags) -> io::Result<File> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC | more;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let found = match rustix::fs::openat2(&self.directory, path, flags, Mode::empty(), resolve)
         {

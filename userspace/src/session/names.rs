@@ -6,7 +6,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::{
     modules::{FileRoot, MappingId, Module, ModuleKind, ModuleOpener, ModuleTable},
-    symbolize::{Frame, Symbolizer},
+    symbolize::{Frame, PerfMapFile, Symbolizer},
 };
 
 /// Something that an address can lie in; two equal addresses in the same place mean the same.
@@ -44,6 +44,8 @@ pub(super) struct ProcessNames {
     pid: u32,
     table: ModuleTable,
     symbolizer: Symbolizer,
+    /// Names of code that no file holds.
+    generated: PerfMapFile,
     /// Who wants to know of modules that are loaded.
     loaded: UnboundedSender<Arc<Module>>,
     /// Looks at the mappings without having been told that they changed, for code that does not
@@ -92,6 +94,7 @@ impl ProcessNames {
         Self {
             pid,
             table,
+            generated: PerfMapFile::new(pid, root.clone()),
             symbolizer: Symbolizer::new(root),
             loaded,
             unasked_looks: 0,
@@ -133,19 +136,25 @@ impl Names for ProcessNames {
     }
 
     fn resolve(&mut self, address: u64) -> Resolved {
-        let Some(location) = self.table.locate(address) else {
-            return Resolved::default();
+        let location = self.table.locate(address);
+        let module = location.and_then(|location| self.table.module(location.module));
+        let in_file = location.and_then(|location| location.virtual_address);
+        // Memory without a file, also such as was gone before it was looked at.
+        let frames = match (module, in_file) {
+            (Some(module), Some(address)) => self.symbolizer.symbolize(module, address),
+            _ => generated_code(self.generated.name(address)),
         };
-        let Some(module) = self.table.module(location.module) else {
-            return Resolved::default();
-        };
-        let frames = location
-            .virtual_address
-            .map(|address| self.symbolizer.symbolize(module, address))
-            .unwrap_or_default();
         Resolved {
-            module: module.name().into_owned(),
+            module: module.map_or_else(String::new, |module| module.name().into_owned()),
             frames,
         }
     }
+}
+
+fn generated_code(name: Option<&str>) -> Vec<Frame> {
+    let frame = |name: &str| Frame {
+        function: Some(name.to_owned()),
+        ..Frame::default()
+    };
+    name.map(frame).into_iter().collect()
 }

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use htrace_trace_format::TargetExit;
 
+use crate::left_out::words;
 use crate::load::Loaded;
 use crate::warnings::complaints;
 
@@ -89,6 +90,17 @@ fn write_contents(loaded: &Loaded, out: &mut impl Write) -> io::Result<()> {
         Some(TargetExit::Signal(signal)) => writeln!(out, "  signal {signal} ended the program")?,
         Some(TargetExit::Detached) => writeln!(out, "  the program ran on")?,
         None => {}
+    }
+    let left_out = &profile.notes.left_out;
+    for (choice, of_it) in &left_out.choices {
+        writeln!(out, "  {} {}", of_it.allocations, words(choice))?;
+    }
+    if !left_out.pauses.is_empty() {
+        writeln!(
+            out,
+            "  times that the recording paused: {}",
+            left_out.pauses.len()
+        )?;
     }
     let tables = &profile.tables;
     writeln!(

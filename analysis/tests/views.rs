@@ -102,6 +102,47 @@ fn json_tells_where_stacks_are_cut() {
     assert_eq!((&json["stack_ends"], &json["stack_cuts"]), (&ends, &cuts));
 }
 
+/// What a recording says of what it left out.
+const LEFT_OUT: &str = "# htrace-bpf: version 0.1.0\n\
+    # htrace-bpf: left-out min-size 7\n# htrace-bpf: left-out functions 3 4000\n\
+    # htrace-bpf: paused 100 250\n+ 1\n# htrace-bpf: complete\n";
+
+#[test]
+fn all_reports_tell_what_was_left_out() {
+    let text = run(LEFT_OUT, |request| request.format = Format::Json);
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let choices = serde_json::json!({
+        "min-size": {"allocations": 7, "bytes": null},
+        "functions": {"allocations": 3, "bytes": 4000},
+    });
+    let pauses = serde_json::json!([{"from_ms": 100, "to_ms": 250}]);
+    assert_eq!((&json["left_out"], &json["pauses"]), (&choices, &pauses));
+
+    let text = run(LEFT_OUT, |_| {});
+    assert!(
+        text.contains("   7 calls left out by --min-size\n"),
+        "{text}"
+    );
+    assert!(text.contains("0.10s to 0.25s\n"), "{text}");
+
+    let loaded = load(
+        format!("{TABLES}{LEFT_OUT}").as_bytes(),
+        Rules::LENIENT,
+        &mut (),
+    );
+    let mut out = Vec::new();
+    write_check("trace", &loaded, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert!(
+        text.contains("  3 allocations left out by --functions\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("  times that the recording paused: 1\n"),
+        "{text}"
+    );
+}
+
 #[test]
 fn check_tells_where_stacks_are_cut() {
     let text = format!("{TABLES}{CUT_STACKS}");

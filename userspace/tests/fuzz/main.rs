@@ -1,5 +1,5 @@
 //! Fuzzers of what a target can give us to read: records of the ring buffer, unwind information, ELF
-//! files that are symbolized, `/proc/PID/maps`. Real inputs are mutated at random; nothing may
+//! files that are symbolized, `/proc/PID/maps`, `/tmp/perf-PID.map`. Real inputs are mutated at random; nothing may
 //! panic or take memory out of proportion.
 //!
 //! A few hundred inputs each in every test run; with `HTRACE_FUZZ_SECONDS` set, as many as fit into
@@ -28,7 +28,7 @@ use std::{
 
 use htrace_bpf::{
     modules::{Module, ModuleId, maps},
-    symbolize::{Symbolizer, embedded_suppressions},
+    symbolize::{Symbolizer, embedded_suppressions, perf_map::PerfMap},
 };
 use htrace_ebpf_common::wire::{Event, Record};
 use htrace_unwind_tables::{UnwindTable, build};
@@ -154,5 +154,23 @@ fn maps_of_processes() {
     fuzz(&[own], |bytes| {
         let lines = bytes.split(|byte| *byte == b'\n').count();
         assert!(maps::parse(bytes).count() <= lines);
+    });
+}
+
+#[test]
+fn maps_of_generated_code() {
+    let lines = (0x1000..0x3000_u64).step_by(64).map(|start| {
+        // Some overlap the one before.
+        let (start, size) = (start - start % 192 / 3, 32 + start % 96);
+        format!("{start:x} {size:x} JS:*function{start} file.js:1:2\n")
+    });
+    fuzz(&[lines.collect::<String>().into_bytes()], |bytes| {
+        let mut map = PerfMap::default();
+        map.add_lines(bytes);
+        for address in (0x1000..0x3000).step_by(64).chain([0, u64::MAX]) {
+            let length = map.name(address).map_or(0, str::len);
+            // A byte that is no text becomes three.
+            assert!(length <= 3 * bytes.len());
+        }
     });
 }

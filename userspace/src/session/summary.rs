@@ -1,15 +1,14 @@
 //! What is said at the end of a recording.
 
+mod left_out;
+
 use std::{fmt::Write, path::Path};
 
-use htrace_analysis::left_out::words;
 use htrace_ebpf_common::{counters::Counter, wire::StackEnd};
 use htrace_trace_format::TargetExit;
 
-use super::chosen_functions::CHOICE_OF_FUNCTIONS;
 use super::progress::size;
 use super::{
-    chosen_functions::LeftOut,
     converter::Totals,
     false_leaks::{Amount, Evidence, FalseLeaks},
 };
@@ -124,11 +123,7 @@ pub(super) fn text(totals: &Totals, closing: &Closing, path: &Path) -> String {
     for (name, count) in figures {
         line(&mut text, format_args!("\t{name}\t{count}"));
     }
-    for (choice, count) in losses.left_out() {
-        line(&mut text, format_args!("{}: {count}", words(choice)));
-    }
-    below_no_chosen_function(&mut text, totals);
-    paused(&mut text, &closing.pauses);
+    left_out::tell(&mut text, totals, closing);
     for (reason, count) in losses.reasons() {
         line(&mut text, format_args!("lost {reason}: {count}"));
     }
@@ -161,54 +156,6 @@ pub(super) fn text(totals: &Totals, closing: &Closing, path: &Path) -> String {
         format_args!("  htrace-bpf report {}", quoted(path)),
     );
     text
-}
-
-/// When only frees were recorded, and what that distorts.
-fn paused(text: &mut String, pauses: &[(u64, u64)]) {
-    if pauses.is_empty() {
-        return;
-    }
-    let ticks: u64 = pauses.iter().map(|(from, to)| to - from).sum();
-    line(
-        text,
-        format_args!(
-            "times paused: {} ({:.2} s in all); what was allocated then is not known, peaks and leaks \
-             may be too low",
-            pauses.len(),
-            ticks as f64 / 100.0
-        ),
-    );
-}
-
-/// What is below none of the chosen functions.
-fn below_no_chosen_function(text: &mut String, totals: &Totals) {
-    let LeftOut {
-        allocations,
-        bytes,
-        in_doubt,
-    } = totals.left_out;
-    if allocations == 0 {
-        return;
-    }
-    line(
-        text,
-        format_args!("{}: {allocations}", words(CHOICE_OF_FUNCTIONS)),
-    );
-    line(text, format_args!("\t{} in them", size(bytes)));
-    if in_doubt > 0 {
-        line(
-            text,
-            format_args!(
-                "\t{in_doubt} of them have stacks that were cut or lost, and may be below one"
-            ),
-        );
-    }
-    if totals.counts.allocations == 0 {
-        line(
-            text,
-            format_args!("\tno stack holds one of them: names are as reports show them"),
-        );
-    }
 }
 
 /// Lost frees make leaks of blocks that are none.
@@ -307,6 +254,7 @@ fn quoted(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::chosen_functions::LeftOut;
 
     fn closing(losses: Losses) -> Closing {
         Closing {

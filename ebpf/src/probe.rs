@@ -92,8 +92,15 @@ pub fn enter<K: Kernel>(
     if control.is_on() && !chosen {
         pending = pending.left_out();
     }
+    let again = is_entered_again(kernel, thread, &pending);
     if thread.push(pending) {
-        kernel.count(Counter::Abandoned);
+        if again {
+            thread.nested = thread.nested.wrapping_add(1);
+        }
+        kernel.count(match again {
+            true => Counter::Nested,
+            false => Counter::Abandoned,
+        });
     }
     let reallocates = matches!(call.function, Function::Realloc) && call.argument != 0;
     if reallocates
@@ -215,6 +222,20 @@ fn is_nested(
     }
     let below = outer.slot.wrapping_sub(registers.sp);
     below < NESTED_WITHIN && return_address.abs_diff(registers.ip) < control.allocator_text
+}
+
+/// True if a `malloc` jumps to itself, as that of glibc before 2.34 does by a hook when it is
+/// first called: it will return twice, to a return probe each. (One that was left by `longjmp`,
+/// and was followed by another of the same size, looks the same; so what is known is replaced.)
+fn is_entered_again<K: Kernel>(kernel: &K, thread: &Thread, pending: &Pending) -> bool {
+    thread.innermost().is_some_and(|outer| {
+        outer.is(Function::Malloc)
+            && pending.is(Function::Malloc)
+            && outer.slot == pending.slot
+            && outer.size == pending.size
+            && outer.return_address != pending.return_address
+            && kernel.replaced_return_address(outer.slot) == outer.return_address
+    })
 }
 
 /// Records what a call has led to.

@@ -156,6 +156,15 @@ impl UnwindTable {
         self.statistics
     }
 
+    /// Bytes of code for which there is unwind data, of a table whose coverage is everywhere.
+    pub fn covered_bytes(&self) -> u64 {
+        let stretches = self.rows.iter().zip(self.rows.iter().skip(1));
+        let covered = stretches.filter(|(row, _)| row.rule().kind() != RuleKind::Gap);
+        covered
+            .map(|(row, next)| u64::from(next.rel_pc() - row.rel_pc()))
+            .sum()
+    }
+
     /// Memory for rows and block index together, in bytes.
     pub fn size_in_bytes(&self) -> usize {
         size_of_val(self.rows.as_slice()) + size_of_val(self.blocks.as_slice())

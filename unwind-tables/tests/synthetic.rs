@@ -63,6 +63,15 @@ fn a_function_with_prologue_and_epilogue() {
 }
 
 #[test]
+fn covered_code_is_what_frames_describe() {
+    let two = Frames::eh()
+        .fde(0, 8, &[])
+        .fde(24, 4, &[op::undefined(op::RA)]);
+    assert_eq!(table_of(&[RET; 32], two).covered_bytes(), 12);
+    assert_eq!(table_of(&[RET; 32], Frames::eh()).covered_bytes(), 0);
+}
+
+#[test]
 fn what_a_rule_can_express() {
     assert_eq!(rule_for(&[]), rsp(8));
     assert_eq!(rule_for(&[op::def_cfa_offset(540_128)]), rsp(540_128));

@@ -252,6 +252,26 @@ fn a_function_that_ends_in_a_jump_to_another_counts_once() {
 }
 
 #[test]
+fn malloc_that_jumps_to_itself_counts_once() {
+    let mut target = Target::new();
+    target.kernel.write(0x1000, APPLICATION);
+    target.kernel.replace_return_address(0x1000, TRAMPOLINE);
+    target.enter(0x1000, APPLICATION, Call::malloc(50));
+    target.enter(0x1000, TRAMPOLINE, Call::malloc(50));
+    target.leave(0x1000, 0xa0);
+    target.leave(0x1000, 0xa0);
+    let block = Sent::Allocation {
+        pointer: 0xa0,
+        size: 50,
+    };
+    assert_eq!(target.sent(), [block]);
+    assert_eq!(target.counted(Counter::ReturnWithoutEntry), 0);
+    assert_eq!(target.counted(Counter::Abandoned), 0);
+    target.leave(0x1000, 0xa0);
+    assert_eq!(target.counted(Counter::ReturnWithoutEntry), 1);
+}
+
+#[test]
 fn the_free_inside_realloc_to_zero_is_not_another() {
     let mut target = Target::new();
     target.enter(0x1000, APPLICATION, Call::realloc(0xa0, 0));

@@ -1,5 +1,5 @@
 //! `htrace-bpf check FILE…`: whether traces are whole, and what is odd about them. `check --pid PID`:
-//! where a process would be probed. Without either: what this process and this kernel offer to a
+//! where a process would be probed, and where its stacks would end. Without either: what this process and this kernel offer to a
 //! recording.
 
 use std::io::{self, BufWriter, Write as _};
@@ -12,7 +12,7 @@ use htrace_analysis::request::{self, STATUS_DAMAGED, STATUS_OK};
 use crate::{
     commands::report::files::SystemFiles,
     loader::inventory::{Facts, Finding},
-    session::allocators::places,
+    session::{allocators::places, uncovered},
 };
 
 /// What to check.
@@ -24,7 +24,8 @@ pub struct Args {
     /// costs.
     #[arg(long, conflicts_with = "files")]
     system: bool,
-    /// Tell where the allocators of this process would be probed, and why there.
+    /// Tell where the allocators of this process would be probed, and why there, and which of its
+    /// modules have no unwind data.
     #[arg(long, value_name = "PID", conflicts_with_all = ["files", "system"])]
     pid: Option<u32>,
 }
@@ -58,8 +59,8 @@ fn tell_places(pid: u32) -> anyhow::Result<ExitCode> {
     let places = places(pid);
     anyhow::ensure!(!places.is_empty(), "no allocator is seen in process {pid}");
     let mut out = BufWriter::new(io::stdout().lock());
-    for place in places {
-        writeln!(out, "{place}")?;
+    for line in places.into_iter().chain(uncovered::modules(pid)) {
+        writeln!(out, "{line}")?;
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)

@@ -361,16 +361,19 @@ impl<W: Write, N: Names> Converter<W, N> {
         }
         let (frames, end) = (stack.frames.clone(), stack.end);
         let mut trace = TraceIndex::NONE;
-        let mut cut_in = Arc::default();
         if !end.is_whole() {
             let ip = self.place_of_cut(end)?;
             trace = self.writer.trace(ip, trace)?;
-            cut_in = self.module_of(frames.last().copied());
         }
         for address in frames.iter().rev() {
             let ip = self.instruction_pointer(*address)?;
             trace = self.writer.trace(ip, trace)?;
         }
+        // Now that all frames were looked up, the mappings are known.
+        let cut_in = match end.is_whole() {
+            true => Arc::default(),
+            false => self.module_of(frames.last().copied()),
+        };
         if let Some(stack) = self.stacks.get_mut(&id) {
             stack.trace = trace;
             stack.cut_in = cut_in;

@@ -22,6 +22,7 @@ mod selection;
 mod subject;
 mod summary;
 mod time_stamps;
+pub mod uncovered;
 mod unwinding;
 
 use std::{fs, path::PathBuf, sync::Arc};

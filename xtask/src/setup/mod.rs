@@ -29,6 +29,7 @@ const TEST_PACKAGES: &[&str] = &[
     "heaptrack",   // its recorder and reader are the reference
     "libc6-dbg",   // names of libc's own functions in stacks
     "libcap2-bin", // capsh: exact capabilities
+    "musl-tools",  // another C library: its gcc, headers and dynamic linker
     "nodejs",      // a real program whose stacks are compared
     "perl",        // a real program whose stacks are compared
     "python3",     // a real program to record

@@ -30,6 +30,8 @@ pub enum Feature {
     UserNamespaces,
     /// C libraries of other suites of Debian, which `cargo xtask setup --tests` unpacks.
     OtherLibcs,
+    /// The C library musl and a compiler for it.
+    Musl,
 }
 
 /// Whether the test may go on. Prints why not, and panics instead if `CI` is
@@ -69,26 +71,24 @@ fn missing(feature: Feature) -> Option<String> {
         }
         Feature::Gdb => missing_program("gdb"),
         Feature::Bpftrace => missing_program("bpftrace"),
-        Feature::OtherLibcs => other_libcs()
-            .is_empty()
+        Feature::OtherLibcs => (!suites_are_there())
             .then(|| "run `cargo xtask setup --tests` on a Debian machine".to_owned()),
+        Feature::Musl => missing_program("musl-gcc"),
         Feature::UserNamespaces => (!Path::new("/proc/self/ns/user").exists())
             .then(|| "the kernel has no user namespaces".to_owned()),
     }
 }
 
-/// Directories with other C libraries than the machine's, and their dynamic linkers.
-pub fn other_libcs() -> Vec<PathBuf> {
+fn suites_are_there() -> bool {
+    let all = ["bullseye", "trixie", "sid"];
+    all.iter().all(|suite| unpacked(suite).is_dir())
+}
+
+/// The directory in which packages of another suite of Debian are unpacked.
+pub fn unpacked(suite: &str) -> PathBuf {
     let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/libc");
-    let entries = std::fs::read_dir(all).into_iter().flatten().flatten();
-    let libraries = |entry: std::fs::DirEntry| {
-        let libraries = entry.path().join("root/usr/lib/x86_64-linux-gnu");
-        libraries
-            .join("libc.so.6")
-            .exists()
-            .then(|| libraries.canonicalize().ok())?
-    };
-    entries.filter_map(libraries).collect()
+    let root = all.join(suite).join("root");
+    root.canonicalize().unwrap_or(root)
 }
 
 fn missing_program(name: &str) -> Option<String> {

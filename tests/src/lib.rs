@@ -17,6 +17,7 @@
 )]
 
 pub mod caps;
+pub mod elsewhere;
 pub mod executed;
 pub mod features;
 pub mod heaptrack;

@@ -1,10 +1,11 @@
 //! Probes inside `malloc` see what probes at its entry and return see: each event, in the same
 //! order, with the same size, on this machine's C library and on those of other suites.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::path::Path;
+use std::process::Command;
 
-use htrace_tests::features::{other_libcs, python};
+use htrace_tests::elsewhere::Libraries;
+use htrace_tests::features::python;
 use htrace_tests::process::Running;
 use htrace_tests::{Feature, Launch, Recorded, Scratch, require, target};
 
@@ -85,36 +86,20 @@ fn other_c_libraries_give_the_same_events() {
         return;
     }
     let scratch = Scratch::new();
-    for libraries in other_libcs() {
-        let program = linked_with(&libraries, &scratch);
+    for libraries in [
+        Libraries::Newer("trixie"),
+        Libraries::Newer("sid"),
+        Libraries::OwnAllocator("-fomit-frame-pointer"),
+        Libraries::OwnAllocator("-fno-omit-frame-pointer"),
+    ] {
+        let program = libraries.counts(&scratch);
         let inside = assert_same_events(&program, &["1", "1000", "all"]);
-        assert!(
-            inside,
-            "{}: malloc is probed at its return",
-            libraries.display()
-        );
+        assert!(inside, "{libraries:?}: malloc is probed at its return");
     }
-}
-
-/// A copy of `counts` that runs on the C library in a directory.
-fn linked_with(libraries: &Path, scratch: &Scratch) -> PathBuf {
-    let program = scratch.join("counts_elsewhere");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("targets/counts.c");
-    let linker = libraries.join("ld-linux-x86-64.so.2");
-    let status = Command::new("gcc")
-        .args(["-O1", "-g", "-fno-builtin", "-pthread"])
-        .arg(source)
-        .arg(format!("-Wl,-dynamic-linker={}", linker.display()))
-        .arg(format!("-Wl,-rpath={}", libraries.display()))
-        .arg("-o")
-        .arg(&program)
-        .status();
-    assert!(
-        status.as_ref().is_ok_and(ExitStatus::success),
-        "gcc makes no program for {}: {status:?}",
-        libraries.display()
-    );
-    program
+    // Its `malloc` can leave by a hook.
+    let program = Libraries::Glibc231.counts(&scratch);
+    let inside = assert_same_events(&program, &["1", "1000", "all"]);
+    assert!(!inside, "glibc 2.31's malloc is probed inside");
 }
 
 #[test]

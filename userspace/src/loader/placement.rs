@@ -219,7 +219,7 @@ impl Known {
             Location::Register(_) => 0,
             Location::Slot(at) => words(at)?,
         };
-        Some((words(state.sp)?, rbp))
+        Some((words(state.stack.sp)?, rbp))
     }
 
     fn spot(&self, task: Task, address: u64) -> Option<Spot> {

@@ -8,8 +8,9 @@ use super::code::{Graph, before};
 /// ways through an instruction that `is_exempt`, none need be passed. Only what `is_candidate` is
 /// chosen; `None` if there is no such choice.
 ///
-/// The graph is cut in two: what comes behind the chosen ones, which nothing leaves, and the rest.
-/// Whatever leads from the rest to behind is chosen, so all that follows it must lie behind.
+/// The graph is cut in two: what comes behind the chosen ones, which only exempt ways leave, and
+/// the rest. Whatever leads from the rest to behind is chosen, so all that follows it must lie
+/// behind, but for what is exempt.
 pub(super) fn cut(
     graph: &Graph,
     entry: u64,
@@ -17,20 +18,29 @@ pub(super) fn cut(
     is_exempt: impl Fn(u64) -> bool,
 ) -> Option<BTreeSet<u64>> {
     let before = before(graph);
-    let returns = graph.iter().filter(|(_, node)| node.returns);
+    let returns = graph
+        .iter()
+        .filter(|(address, node)| node.returns && !is_exempt(**address));
+    let followers = |address: &u64| {
+        let all = graph.get(address).map(|node| &node.followers);
+        all.into_iter()
+            .flatten()
+            .copied()
+            .filter(|next| !is_exempt(*next))
+    };
     let mut waiting: Vec<u64> = returns.map(|(address, _)| *address).collect();
     let mut behind = BTreeSet::new();
     while let Some(address) = waiting.pop() {
         if !behind.insert(address) {
             continue;
         }
-        waiting.extend(&graph.get(&address)?.followers);
+        waiting.extend(followers(&address));
         for leading in before.get(&address).into_iter().flatten() {
             if is_exempt(*leading) {
                 continue;
             }
             if is_candidate(*leading) {
-                waiting.extend(&graph.get(leading)?.followers);
+                waiting.extend(followers(leading));
             } else {
                 waiting.push(*leading);
             }
@@ -40,10 +50,9 @@ pub(super) fn cut(
         return None;
     }
     let leads_behind = |address: &u64| {
-        let followers = graph.get(address).map(|node| &node.followers);
         !behind.contains(address)
             && !is_exempt(*address)
-            && followers.is_some_and(|all| all.iter().any(|next| behind.contains(next)))
+            && followers(address).any(|next| behind.contains(&next))
     };
     Some(graph.keys().copied().filter(leads_behind).collect())
 }
@@ -98,14 +107,14 @@ mod tests {
     }
 
     /// How many chosen instructions a way to a return passes: least and most, over all ways that
-    /// repeat no instruction more than once.
+    /// repeat no instruction more than once and pass no exempt one.
     fn passed(
         graph: &Graph,
-        chosen: &BTreeSet<u64>,
+        (chosen, exempt): (&BTreeSet<u64>, &BTreeSet<u64>),
         at: u64,
         way: &mut Vec<u64>,
     ) -> (usize, usize) {
-        if way.iter().filter(|address| **address == at).count() > 1 {
+        if exempt.contains(&at) || way.iter().filter(|address| **address == at).count() > 1 {
             return (usize::MAX, 0);
         }
         let own = usize::from(chosen.contains(&at));
@@ -117,7 +126,7 @@ mod tests {
         let ways = node
             .followers
             .iter()
-            .map(|next| passed(graph, chosen, *next, way));
+            .map(|next| passed(graph, (chosen, exempt), *next, way));
         let (least, most) = ways
             .collect::<Vec<_>>()
             .into_iter()
@@ -143,34 +152,39 @@ mod tests {
         seen.len() == graph.len()
     }
 
-    fn graphs() -> impl Strategy<Value = (Graph, BTreeSet<u64>)> {
+    /// A graph and two sets of its instructions: candidates, and exempt ones.
+    fn graphs() -> impl Strategy<Value = (Graph, BTreeSet<u64>, BTreeSet<u64>)> {
         (3_usize..9).prop_flat_map(|size| {
             let last = size as u64;
             let followers = prop::collection::vec(prop::collection::btree_set(0..last, 0..3), size);
             let candidates = prop::collection::btree_set(1..last, 0..size);
-            (followers, candidates).prop_map(|(followers, candidates)| {
+            let exempt = prop::collection::btree_set(1..last, 0..3);
+            (followers, candidates, exempt).prop_map(|(followers, candidates, exempt)| {
                 let followers: Vec<Vec<u64>> = followers
                     .into_iter()
                     .map(|all| all.into_iter().collect())
                     .collect();
-                (graph(&followers), candidates)
+                (graph(&followers), candidates, exempt)
             })
         })
     }
 
     proptest! {
         #[test]
-        fn each_way_passes_one_chosen_instruction((graph, candidates) in graphs()) {
+        fn each_way_passes_one_chosen_instruction((graph, candidates, exempt) in graphs()) {
             prop_assume!(all_return(&graph) && !graph[&0].returns);
-            let chosen = cut(&graph, 0, |address| candidates.contains(&address), |_| false);
+            let is_candidate = |address| candidates.contains(&address);
+            let chosen = cut(&graph, 0, is_candidate, |address| exempt.contains(&address));
             if let Some(chosen) = chosen {
                 prop_assert!(chosen.is_subset(&candidates));
-                prop_assert_eq!(passed(&graph, &chosen, 0, &mut Vec::new()), (1, 1));
+                let (least, most) = passed(&graph, (&chosen, &exempt), 0, &mut Vec::new());
+                // Neither where all ways are exempt.
+                prop_assert!((least, most) == (1, 1) || (least, most) == (usize::MAX, 0));
             }
         }
 
         #[test]
-        fn what_is_guarded_is_reached_only_past_a_guard((graph, candidates) in graphs()) {
+        fn what_is_guarded_is_reached_only_past_a_guard((graph, candidates, _) in graphs()) {
             let ends = BTreeSet::from([graph.len() as u64 - 1]);
             let Some(chosen) = guard(&graph, 0, &ends, |address| candidates.contains(&address)) else {
                 return Ok(());
@@ -194,5 +208,14 @@ mod tests {
         assert_eq!(cut(&graph, 0, only_one, |_| false), None);
         let failing = |address| address == 2;
         assert_eq!(cut(&graph, 0, only_one, failing), Some(BTreeSet::from([1])));
+    }
+
+    #[test]
+    fn a_failing_way_may_leave_a_chosen_instruction() {
+        // 0 and 1 both lead on to 3, which fails.
+        let graph = graph(&[vec![1, 3], vec![2, 3], vec![], vec![4], vec![]]);
+        let failing = |address| address == 3 || address == 4;
+        let chosen = cut(&graph, 0, |address| address == 1, failing);
+        assert_eq!(chosen, Some(BTreeSet::from([1])));
     }
 }

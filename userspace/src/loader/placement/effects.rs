@@ -15,11 +15,39 @@ pub(super) enum Location {
     Slot(i64),
 }
 
-/// An instruction's effect. `sp` is its stack pointer, relative to the slot of the return address.
+/// Where the stack is. Addresses are relative to the slot of the return address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stack {
+    /// The stack pointer.
+    pub(super) sp: i64,
+    /// What rbp is.
+    pub(super) rbp: Base,
+}
+
+/// What rbp is, as far as it can lead to the stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Base {
+    /// The caller's, or a value like any other.
+    Value,
+    /// The address of a place on the stack: a frame pointer.
+    Frame(i64),
+    /// One or the other.
+    Unknown,
+}
+
+impl Base {
+    pub(super) fn common(self, other: Self) -> Self {
+        if self == other { self } else { Self::Unknown }
+    }
+}
+
+/// An instruction's effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// The whole word at `from` is copied to `to`.
     Copy { from: Location, to: Location },
+    /// rbp becomes a frame pointer.
+    Frame(i64),
     /// A register becomes 0.
     Zero(Location),
     /// A function is called: registers that are not the caller's are lost.
@@ -33,6 +61,8 @@ pub(super) enum Effect {
 const WORD: i64 = 8;
 const RAX: u8 = 0;
 const RSP: u8 = 4;
+/// The register that may be a frame pointer.
+pub(super) const RBP: u8 = 5;
 /// Where the first argument is.
 pub(super) const RDI: u8 = 7;
 
@@ -49,9 +79,13 @@ pub(super) fn is_lost_in_calls(register: u8) -> bool {
     !KEPT.contains(&register)
 }
 
-/// What a node does at a stack pointer, and the stack pointer behind it.
-pub(super) fn effect(node: &Node, sp: i64, factory: &mut InstructionInfoFactory) -> (Effect, i64) {
-    let instruction = &node.instruction;
+/// What a node does, and the stack pointer behind it.
+pub(super) fn effect(
+    node: &Node,
+    stack: Stack,
+    factory: &mut InstructionInfoFactory,
+) -> (Effect, i64) {
+    let (instruction, sp) = (&node.instruction, stack.sp);
     // A system call loses rax, rcx and r11, all of which a call loses as well.
     if node.calls || instruction.mnemonic() == Mnemonic::Syscall {
         return (Effect::Call, sp);
@@ -59,19 +93,24 @@ pub(super) fn effect(node: &Node, sp: i64, factory: &mut InstructionInfoFactory)
     if node.returns {
         return (Effect::Overwrite(Vec::new()), sp + WORD);
     }
-    match instruction.code() {
-        Code::Push_r64 => {
+    match (instruction.code(), stack.rbp) {
+        (Code::Push_r64, _) => {
             let from = register(instruction, 0);
             let to = Location::Slot(sp - WORD);
             (copy(from, Some(to)), sp - WORD)
         }
-        Code::Pop_r64 => {
+        (Code::Pop_r64, _) => {
             let to = register(instruction, 0);
             (copy(Some(Location::Slot(sp)), to), sp + WORD)
         }
-        _ => match moved_stack(instruction) {
-            Some(by) => (Effect::Overwrite(Vec::new()), sp + by),
-            None => (plain(instruction, sp, factory), sp),
+        (Code::Leaveq, Base::Frame(at)) => {
+            let (from, to) = (Location::Slot(at), Location::Register(RBP));
+            (Effect::Copy { from, to }, at + WORD)
+        }
+        _ if is_copy(instruction, Named::RSP, Named::RBP) => (Effect::Frame(sp), sp),
+        _ => match moved_stack(instruction, stack) {
+            Some(sp) => (Effect::Overwrite(Vec::new()), sp),
+            None => (plain(instruction, stack, factory), sp),
         },
     }
 }
@@ -83,29 +122,42 @@ fn copy(from: Option<Location>, to: Option<Location>) -> Effect {
     }
 }
 
-/// By how many bytes a constant moves the stack pointer.
-fn moved_stack(instruction: &Instruction) -> Option<i64> {
+/// True if an instruction copies one register to another.
+fn is_copy(instruction: &Instruction, from: Named, to: Named) -> bool {
+    matches!(instruction.code(), Code::Mov_r64_rm64 | Code::Mov_rm64_r64)
+        && instruction.op1_kind() == OpKind::Register
+        && instruction.op0_kind() == OpKind::Register
+        && instruction.op0_register() == to
+        && instruction.op1_register() == from
+}
+
+/// The stack pointer behind an instruction that moves it by a constant, or to a place in the frame.
+fn moved_stack(instruction: &Instruction, stack: Stack) -> Option<i64> {
     if instruction.op0_kind() != OpKind::Register || instruction.op0_register() != Named::RSP {
         return None;
     }
     let constant = || instruction.try_immediate(1).ok().map(u64::cast_signed);
-    match instruction.mnemonic() {
-        Mnemonic::Sub => constant().map(i64::wrapping_neg),
-        Mnemonic::Add => constant(),
-        Mnemonic::Lea if instruction.memory_base() == Named::RSP => {
-            let displacement = instruction.memory_displacement64().cast_signed();
-            (instruction.memory_index() == Named::None).then_some(displacement)
+    let moved = |by: i64| stack.sp.wrapping_add(by);
+    match (instruction.mnemonic(), stack.rbp) {
+        (Mnemonic::Sub, _) => constant().map(i64::wrapping_neg).map(moved),
+        (Mnemonic::Add, _) => constant().map(moved),
+        (Mnemonic::Lea, _) => address(instruction, stack),
+        (Mnemonic::Mov, Base::Frame(at)) if is_copy(instruction, Named::RBP, Named::RSP) => {
+            Some(at)
         }
         _ => None,
     }
 }
 
-fn plain(instruction: &Instruction, sp: i64, factory: &mut InstructionInfoFactory) -> Effect {
+fn plain(instruction: &Instruction, stack: Stack, factory: &mut InstructionInfoFactory) -> Effect {
     if let Some(zeroed) = zeroed(instruction) {
         return Effect::Zero(zeroed);
     }
     if matches!(instruction.code(), Code::Mov_r64_rm64 | Code::Mov_rm64_r64) {
-        let (to, from) = (operand(instruction, 0, sp), operand(instruction, 1, sp));
+        let (to, from) = (
+            operand(instruction, 0, stack),
+            operand(instruction, 1, stack),
+        );
         if let (Some(from), Some(to)) = (from, to)
             && to != Location::Register(RSP)
             && from != Location::Register(RSP)
@@ -113,7 +165,7 @@ fn plain(instruction: &Instruction, sp: i64, factory: &mut InstructionInfoFactor
             return Effect::Copy { from, to };
         }
     }
-    overwritten(instruction, sp, factory)
+    overwritten(instruction, stack, factory)
 }
 
 /// The register that becomes 0.
@@ -134,21 +186,33 @@ fn register(instruction: &Instruction, index: u32) -> Option<Location> {
 }
 
 /// A whole register or an aligned stack slot.
-fn operand(instruction: &Instruction, index: u32, sp: i64) -> Option<Location> {
+fn operand(instruction: &Instruction, index: u32, stack: Stack) -> Option<Location> {
     match instruction.op_kind(index) {
         OpKind::Register => register(instruction, index),
-        OpKind::Memory if is_on_stack(instruction) => {
-            let at = sp.wrapping_add(instruction.memory_displacement64().cast_signed());
+        OpKind::Memory => {
+            let at = address(instruction, stack)?;
             (at % WORD == 0).then_some(Location::Slot(at))
         }
         _ => None,
     }
 }
 
-fn is_on_stack(instruction: &Instruction) -> bool {
-    instruction.memory_base() == Named::RSP
-        && instruction.memory_index() == Named::None
-        && instruction.segment_prefix() == Named::None
+/// The place on the stack that a memory operand means.
+fn address(instruction: &Instruction, stack: Stack) -> Option<i64> {
+    let base = base(instruction.memory_base(), stack)?;
+    let plain =
+        instruction.memory_index() == Named::None && instruction.segment_prefix() == Named::None;
+    let displacement = instruction.memory_displacement64().cast_signed();
+    plain.then(|| base.wrapping_add(displacement))
+}
+
+/// The place on the stack that a register points to.
+fn base(register: Named, stack: Stack) -> Option<i64> {
+    match (register, stack.rbp) {
+        (Named::RSP, _) => Some(stack.sp),
+        (Named::RBP, Base::Frame(at)) => Some(at),
+        _ => None,
+    }
 }
 
 /// Numbers of the registers that an instruction writes to; a call's are not among them.
@@ -159,23 +223,34 @@ pub(super) fn written(instruction: &Instruction, factory: &mut InstructionInfoFa
 }
 
 /// What an instruction writes to, in any way.
-fn overwritten(instruction: &Instruction, sp: i64, factory: &mut InstructionInfoFactory) -> Effect {
+fn overwritten(
+    instruction: &Instruction,
+    stack: Stack,
+    factory: &mut InstructionInfoFactory,
+) -> Effect {
     let registers = written(instruction, factory);
     if registers.contains(&RSP) {
         return Effect::Lost;
     }
     let mut lost: Vec<Location> = registers.into_iter().map(Location::Register).collect();
     for used in factory.info(instruction).used_memory() {
-        if writes(used.access()) && used.base() == Named::RSP {
-            if used.index() != Named::None {
-                return Effect::Lost;
-            }
-            let at = sp.wrapping_add(used.displacement().cast_signed());
-            let size = i64::try_from(used.memory_size().size()).unwrap_or(WORD);
-            let first = at.div_euclid(WORD);
-            let last = at.wrapping_add(size.max(1) - 1).div_euclid(WORD);
-            lost.extend((first..=last).map(|slot| Location::Slot(slot * WORD)));
+        if !writes(used.access()) {
+            continue;
         }
+        if used.base() == Named::RBP && stack.rbp == Base::Unknown {
+            return Effect::Lost;
+        }
+        let Some(base) = base(used.base(), stack) else {
+            continue;
+        };
+        if used.index() != Named::None {
+            return Effect::Lost;
+        }
+        let at = base.wrapping_add(used.displacement().cast_signed());
+        let size = i64::try_from(used.memory_size().size()).unwrap_or(WORD);
+        let first = at.div_euclid(WORD);
+        let last = at.wrapping_add(size.max(1) - 1).div_euclid(WORD);
+        lost.extend((first..=last).map(|slot| Location::Slot(slot * WORD)));
     }
     Effect::Overwrite(lost)
 }
@@ -190,20 +265,30 @@ const fn writes(access: OpAccess) -> bool {
 /// True if nobody but the function writes to its stack slots, because it tells nobody where they
 /// are.
 pub(super) fn slots_are_own(graph: &Graph) -> bool {
-    !graph
-        .values()
-        .any(|node| tells_stack_address(&node.instruction))
+    let mut pointers = vec![Named::RSP];
+    let instructions = || graph.values().map(|node| &node.instruction);
+    if instructions().any(|instruction| is_copy(instruction, Named::RSP, Named::RBP)) {
+        pointers.push(Named::RBP);
+    }
+    !instructions().any(|instruction| tells_stack_address(instruction, &pointers))
 }
 
-fn tells_stack_address(instruction: &Instruction) -> bool {
+/// True if an instruction takes an address from `pointers`, which point to the stack, to anywhere
+/// else.
+fn tells_stack_address(instruction: &Instruction, pointers: &[Named]) -> bool {
+    let into_pointer = instruction.op0_kind() == OpKind::Register
+        && pointers.contains(&instruction.op0_register());
     let lea = instruction.mnemonic() == Mnemonic::Lea
-        && instruction.memory_base() == Named::RSP
-        && instruction.op0_register() != Named::RSP;
+        && instruction.op0_register() != Named::RSP
+        && [instruction.memory_base(), instruction.memory_index()]
+            .iter()
+            .any(|register| pointers.contains(register));
     let copied = (1..instruction.op_count()).any(|index| {
         instruction.op_kind(index) == OpKind::Register
-            && instruction.op_register(index) == Named::RSP
+            && pointers.contains(&instruction.op_register(index))
     });
-    lea || copied
+    let moved = instruction.mnemonic() == Mnemonic::Mov && into_pointer;
+    lea || (copied && !moved)
 }
 
 /// True if an instruction goes on to the next one and changes nothing that a probe at the entry of

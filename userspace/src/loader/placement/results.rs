@@ -32,6 +32,7 @@ impl Result {
             _ if matches!(wanted, Location::Slot(_)) && !slots_are_own => Self::Unknown,
             Effect::Copy { from, to } if *to == wanted => Self::At(*from),
             Effect::Zero(to) if *to == wanted => Self::Null,
+            Effect::Frame(_) if wanted == Location::Register(effects::RBP) => Self::Unknown,
             Effect::Call => match wanted {
                 Location::Register(number) if effects::is_lost_in_calls(number) => Self::Unknown,
                 _ => self,
@@ -58,7 +59,7 @@ pub(super) fn results(graph: &Graph, states: &BTreeMap<u64, State>) -> BTreeMap<
         let Some((node, state)) = graph.get(&address).zip(states.get(&address)) else {
             continue;
         };
-        let (effect, _) = effects::effect(node, state.sp, &mut factory);
+        let (effect, _) = effects::effect(node, state.stack, &mut factory);
         let behind = if node.returns {
             Some(Result::At(RESULT))
         } else {

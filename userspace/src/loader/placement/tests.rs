@@ -181,6 +181,63 @@ fn a_size_in_a_slot_that_others_may_write_is_not_trusted() {
     assert!(kept("mov %rsp, %rdx").contains(&"at_made End rax 1/0".to_owned()));
 }
 
+/// `CACHED` with a frame pointer and 16 bytes of its own on the stack.
+fn framed() -> String {
+    let begin = "push %rbp\n    mov %rsp, %rbp\n    push %rbx\n    sub $24, %rsp";
+    let code = CACHED.replacen("push %rbx", begin, 1);
+    code.replace("pop %rbx", "mov -8(%rbp), %rbx\n    leave")
+}
+
+#[test]
+fn frames_are_followed_by_their_pointer() {
+    let expected = ["at_checked Whole rbx rax 5/1", "at_made Whole rbx rax 5/1"];
+    assert_eq!(placed(&framed()).unwrap(), expected);
+    // Others go back to the registers that they have saved.
+    let popped = framed().replace("leave", "lea -8(%rbp), %rsp\n    pop %rbx\n    pop %rbp");
+    assert_eq!(placed(&popped).unwrap(), expected);
+}
+
+#[test]
+fn a_size_in_a_frame_that_others_may_write_to_is_not_trusted() {
+    let kept = |told: &str| {
+        let code = framed().replace(
+            "1:  call refill",
+            &format!(
+                "1:  mov %rbx, -24(%rbp)\n    xor %ebx, %ebx\n    {told}\nat_call: call refill\n    \
+                 mov -24(%rbp), %rbx"
+            ),
+        );
+        placed(&code)
+    };
+    assert!(
+        kept("")
+            .unwrap()
+            .contains(&"at_made Whole rbx rax 5/1".to_owned())
+    );
+    for told in [
+        "lea -16(%rbp), %rdx",
+        "mov %rbp, %rdx",
+        "movb $0, -24(%rbp)",
+    ] {
+        let spots = kept(told).unwrap();
+        assert!(
+            spots.contains(&"at_made End rax 5/1".to_owned()),
+            "{told}: {spots:?}"
+        );
+    }
+    assert_eq!(kept("movb $0, -24(%rbp,%rdx)"), None);
+}
+
+#[test]
+fn writes_to_a_frame_that_may_be_another_are_not_followed() {
+    // On one way to the write rbp is a frame pointer, on the other one it is not.
+    let code = framed().replace(
+        "test %rax, %rax\n    je 1f",
+        "test %rax, %rax\n    jne 6f\n    mov cache(%rip), %rbp\n6:  movq $0, (%rbp)\n    je 1f",
+    );
+    assert_eq!(placed(&code), None);
+}
+
 #[test]
 fn a_call_that_aborts_by_its_argument_does_not_return() {
     let report = "

@@ -10,7 +10,7 @@ use iced_x86::InstructionInfoFactory;
 
 use super::{
     code::Graph,
-    effects::{self, Effect, Location, RDI},
+    effects::{self, Base, Effect, Location, RBP, RDI, Stack},
 };
 
 /// A value of the caller's.
@@ -25,17 +25,18 @@ pub(super) enum Value {
 /// What is where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct State {
-    /// The stack pointer, relative to the slot of the return address.
-    pub(super) sp: i64,
+    /// Where the stack is.
+    pub(super) stack: Stack,
     held: BTreeMap<Location, Value>,
 }
-
-const RBP: u8 = 5;
 
 impl State {
     fn at_entry() -> Self {
         Self {
-            sp: 0,
+            stack: Stack {
+                sp: 0,
+                rbp: Base::Value,
+            },
             held: BTreeMap::from([
                 (Location::Register(RDI), Value::Argument),
                 (Location::Register(RBP), Value::Rbp),
@@ -68,8 +69,11 @@ impl State {
         let agreed = |(location, value): (&Location, &Value)| {
             (other.held.get(location) == Some(value)).then_some((*location, *value))
         };
-        (self.sp == other.sp).then(|| Self {
-            sp: self.sp,
+        (self.stack.sp == other.stack.sp).then(|| Self {
+            stack: Stack {
+                sp: self.stack.sp,
+                rbp: self.stack.rbp.common(other.stack.rbp),
+            },
             held: self.held.iter().filter_map(agreed).collect(),
         })
     }
@@ -82,6 +86,7 @@ impl State {
                 None => drop(held.remove(to)),
             },
             Effect::Zero(to) => drop(held.remove(to)),
+            Effect::Frame(_) => drop(held.remove(&Location::Register(RBP))),
             Effect::Call => held.retain(|location, _| match location {
                 Location::Register(number) => !effects::is_lost_in_calls(*number),
                 Location::Slot(_) => true,
@@ -96,7 +101,22 @@ impl State {
             Location::Slot(_) => slots_are_own || *value == Value::Rbp,
             Location::Register(_) => true,
         });
-        Some(Self { sp, held })
+        let rbp = self.rbp_after(effect);
+        let stack = Stack { sp, rbp };
+        Some(Self { stack, held })
+    }
+
+    fn rbp_after(&self, effect: &Effect) -> Base {
+        const OWN: Location = Location::Register(RBP);
+        match effect {
+            Effect::Frame(at) => Base::Frame(*at),
+            Effect::Copy { to: OWN, .. } | Effect::Zero(OWN) => Base::Value,
+            // It may have been computed from a frame pointer.
+            Effect::Overwrite(lost) if lost.contains(&OWN) && self.stack.rbp != Base::Value => {
+                Base::Unknown
+            }
+            _ => self.stack.rbp,
+        }
     }
 }
 
@@ -108,7 +128,7 @@ pub(super) fn states(graph: &Graph, entry: u64) -> Option<BTreeMap<u64, State>> 
     let mut waiting = vec![entry];
     while let Some(address) = waiting.pop() {
         let (node, state) = (graph.get(&address)?, states.get(&address)?);
-        let (effect, sp) = effects::effect(node, state.sp, &mut factory);
+        let (effect, sp) = effects::effect(node, state.stack, &mut factory);
         let after = state.after(&effect, sp, slots_are_own)?;
         for follower in &node.followers {
             let merged = match states.get(follower) {

@@ -32,6 +32,16 @@ impl Function {
         self as u64
     }
 
+    /// How many of its arguments a probe at its entry looks at.
+    #[must_use]
+    pub const fn arguments(self) -> usize {
+        match self {
+            Self::Malloc | Self::Valloc | Self::OperatorNew => 1,
+            Self::Calloc | Self::Memalign | Self::Realloc => 2,
+            Self::PosixMemalign | Self::Reallocarray => 3,
+        }
+    }
+
     /// The function with that number.
     #[must_use]
     pub const fn from_number(number: u64) -> Option<Self> {

@@ -97,8 +97,16 @@ static void cleared(struct books *b, long i) {
     void *block = must(calloc(3, size));
     took(b, 3 * size);
     must_fail(calloc(huge, 16) == NULL);
+    must_fail(calloc(2, huge) == NULL);
     free(block);
     gave(b, 3 * size);
+
+    /* Some are cleared by hand, some by memset, some are mapped and thus clear. */
+    size = i % 50 == 0 ? 150000 + i : 20 + i * 7 % 2000;
+    block = must(calloc(2, size));
+    took(b, 2 * size);
+    free(block);
+    gave(b, 2 * size);
 }
 
 static void reallocated(struct books *b, long i) {

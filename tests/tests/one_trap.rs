@@ -25,11 +25,13 @@ fn record(launch: Launch, program: &Path, args: &[&str]) -> Recorded {
     recorded
 }
 
-/// Records twice, and demands the same events. Says whether `malloc` was probed inside.
-fn assert_same_events(program: &Path, args: &[&str]) -> bool {
+/// Records twice, and demands the same events. Returns what was recorded with probes inside
+/// functions.
+fn assert_same_events(program: &Path, args: &[&str]) -> Recorded {
     let inside = record(Launch::new(), program, args);
     let plain = record(Launch::new().option(RETURN_PROBES), program, args);
-    assert!(is_probed_at_return(&plain), "{}", plain.stderr);
+    assert!(is_probed_at_return(&plain, "malloc"), "{}", plain.stderr);
+    assert!(is_probed_at_return(&plain, "calloc"), "{}", plain.stderr);
     let (found, expected) = (inside.trace().events, plain.trace().events);
     assert!(expected.len() > 2000, "{} events", expected.len());
     let differing = found
@@ -44,13 +46,14 @@ fn assert_same_events(program: &Path, args: &[&str]) -> bool {
         expected.len()
     );
     assert_eq!(found.len(), expected.len());
-    !is_probed_at_return(&inside)
+    inside
 }
 
 /// What the tracer says of where it has placed probes.
-fn is_probed_at_return(recorded: &Recorded) -> bool {
+fn is_probed_at_return(recorded: &Recorded, function: &str) -> bool {
+    let place = format!(" {function}+");
     let mut lines = recorded.stderr.lines();
-    lines.any(|line| line.contains(" malloc+") && line.ends_with(": return"))
+    lines.any(|line| line.contains(&place) && line.ends_with(": return"))
 }
 
 #[test]
@@ -93,13 +96,27 @@ fn other_c_libraries_give_the_same_events() {
         Libraries::OwnAllocator("-fno-omit-frame-pointer"),
     ] {
         let program = libraries.counts(&scratch);
-        let inside = assert_same_events(&program, &["1", "1000", "all"]);
-        assert!(inside, "{libraries:?}: malloc is probed at its return");
+        let recorded = assert_same_events(&program, &["1", "1000", "all"]);
+        let at_return = |function| is_probed_at_return(&recorded, function);
+        assert!(!at_return("malloc"), "{libraries:?}: {}", recorded.stderr);
+        // That of an allocator of our own calls its malloc.
+        let own = matches!(libraries, Libraries::OwnAllocator(_));
+        assert!(
+            own || !at_return("calloc"),
+            "{libraries:?}: {}",
+            recorded.stderr
+        );
     }
-    // Its `malloc` can leave by a hook.
+    // Its functions can leave by a hook.
     let program = Libraries::Glibc231.counts(&scratch);
-    let inside = assert_same_events(&program, &["1", "1000", "all"]);
-    assert!(!inside, "glibc 2.31's malloc is probed inside");
+    let recorded = assert_same_events(&program, &["1", "1000", "all"]);
+    for function in ["malloc", "calloc"] {
+        assert!(
+            is_probed_at_return(&recorded, function),
+            "{}",
+            recorded.stderr
+        );
+    }
 }
 
 #[test]

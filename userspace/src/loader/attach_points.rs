@@ -21,7 +21,7 @@ use object::{
 use super::{
     functions::{self, ProbedFunction},
     operators::{self, Kind, Operator, Verdict, image::Image},
-    placement::{self, Spot, Task, emulated::KernelVersion},
+    placement::{self, Arguments, Spot, Task, emulated::KernelVersion},
     symbols,
 };
 
@@ -231,7 +231,8 @@ impl AttachPoints {
         };
         let named = symbols::functions(&file).filter(|symbol| symbol.name == name);
         let entry = |symbol: symbols::FunctionSymbol<'_>| {
-            let entry = placer.entry(symbol.address..symbol.address.saturating_add(symbol.size))?;
+            let range = symbol.address..symbol.address.saturating_add(symbol.size);
+            let entry = placer.entry(range, 0)?;
             Some(AttachPoint {
                 program: functions::AWAITED,
                 function: "the awaited function",
@@ -288,7 +289,7 @@ impl AttachPoints {
             Kind::Delete => (functions::ENTER_FREE, 0, &[][..]),
         };
         let range = operator.address..operator.address.saturating_add(1);
-        let entry = placer.entry(range).map(|entry| AttachPoint {
+        let entry = placer.entry(range, 1).map(|entry| AttachPoint {
             program,
             number,
             function: operator.name,
@@ -333,7 +334,7 @@ impl AttachPoints {
             self.points.extend(points);
             return;
         }
-        let Some(entry) = placer.entry(range) else {
+        let Some(entry) = placer.entry(range, function.arguments()) else {
             return;
         };
         let entry = AttachPoint {
@@ -362,13 +363,12 @@ struct Placer<'a, 'data, R: ReadRef<'data>> {
 }
 
 impl<'data, R: ReadRef<'data>> Placer<'_, 'data, R> {
-    /// A point at the entry of the function at `range`, or soon after. Program and function are
-    /// for the caller to fill in.
-    fn entry(&self, range: Range<u64>) -> Option<AttachPoint> {
+    /// A point at the entry of the function at `range`, or soon after, where so many arguments are
+    /// still in place. Program and function are for the caller to fill in.
+    fn entry(&self, range: Range<u64>, arguments: usize) -> Option<AttachPoint> {
         let kernel = self.placing.kernel;
-        let cheap = self
-            .image
-            .and_then(|image| placement::skipped_at_entry(image, range.clone(), kernel));
+        let skipped = |image| placement::skipped_at_entry(image, range.clone(), arguments, kernel);
+        let cheap = self.image.and_then(skipped);
         let skip = cheap.unwrap_or(0);
         Some(AttachPoint {
             on_return: false,
@@ -388,10 +388,15 @@ impl<'data, R: ReadRef<'data>> Placer<'_, 'data, R> {
     /// Points inside a function, if its calls can be seen there.
     fn inside(&self, function: &ProbedFunction, range: Range<u64>) -> Option<Vec<AttachPoint>> {
         let start = range.start;
-        if !self.placing.inside || function.function != Some(Function::Malloc) {
+        let arguments = match function.function? {
+            Function::Malloc => Arguments::Size,
+            Function::Calloc => Arguments::Factors,
+            _ => return None,
+        };
+        if !self.placing.inside {
             return None;
         }
-        let spots = placement::of_malloc(self.image?, range, self.placing.kernel)?;
+        let spots = placement::inside(self.image?, range, arguments, self.placing.kernel)?;
         let point = |spot: &Spot| {
             let (program, why) = match spot.task {
                 Task::Whole => (functions::ENTER, Why::Whole),

@@ -16,6 +16,18 @@ pub struct ProbedFunction {
     pub leave: Option<&'static str>,
 }
 
+impl ProbedFunction {
+    /// How many of its arguments a probe at its entry looks at; of those that do not allocate at
+    /// most two, an address and a length.
+    #[must_use]
+    pub const fn arguments(&self) -> usize {
+        match self.function {
+            Some(function) => function.arguments(),
+            None => 2,
+        }
+    }
+}
+
 /// The program that serves all functions that allocate.
 pub const ENTER: &str = "enter_allocation";
 const LEAVE: Option<&str> = Some("leave_allocation");

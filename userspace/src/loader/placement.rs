@@ -34,6 +34,7 @@ use htrace_ebpf_common::{
 use iced_x86::InstructionInfoFactory;
 use object::ReadRef;
 
+pub use self::values::Arguments;
 use self::{
     code::Graph,
     effects::Location,
@@ -65,15 +66,17 @@ pub struct Spot {
     pub point: Point,
 }
 
-/// Looks for points by which one trap tells of most calls of a function like `malloc`, whose code
-/// is at `range`. `None` if not all calls can be seen so.
-pub(super) fn of_malloc<'data, R: ReadRef<'data>>(
+/// Looks for points by which one trap tells of most calls of a function like `malloc` or `calloc`,
+/// whose code is at `range`. `None` if not all calls can be seen so.
+pub(super) fn inside<'data, R: ReadRef<'data>>(
     image: &Image<'data, R>,
     range: Range<u64>,
+    arguments: Arguments,
     kernel: KernelVersion,
 ) -> Option<Vec<Spot>> {
-    let graph = code::graph(image, range.start)?;
-    let states = values::states(&graph, range.start)?;
+    // A `malloc` is what others call, and calls none of them.
+    let graph = code::graph(image, range.start, arguments != Arguments::Size)?;
+    let states = values::states(&graph, range.start, arguments)?;
     let results = results::results(&graph, &states);
     let emulated = |address: &u64| {
         let bytes = image.code(*address);
@@ -91,11 +94,12 @@ pub(super) fn of_malloc<'data, R: ReadRef<'data>>(
 }
 
 /// How many bytes of the function at `range` a probe may skip to stand on an instruction that the
-/// kernel emulates, with memory, arguments and stack as at the entry. `None` if there is none that
-/// each call passes once.
+/// kernel emulates, with memory, so many arguments and the stack as at the entry. `None` if there is
+/// none that each call passes once.
 pub(super) fn skipped_at_entry<'data, R: ReadRef<'data>>(
     image: &Image<'data, R>,
     range: Range<u64>,
+    arguments: usize,
     kernel: KernelVersion,
 ) -> Option<u64> {
     const MOST_BYTES: u64 = 64;
@@ -107,7 +111,7 @@ pub(super) fn skipped_at_entry<'data, R: ReadRef<'data>>(
             return (skipped == 0 || !is_returned_to(image, range, address)).then_some(skipped);
         }
         let instruction = image.instruction(address)?;
-        if !effects::keeps_entry(&instruction, &mut factory) {
+        if !effects::keeps_entry(&instruction, arguments, &mut factory) {
             return None;
         }
         address = instruction.next_ip();
@@ -199,7 +203,7 @@ impl Known {
         let probed = self.emulated.contains(&address) && self.range.contains(&address);
         let state = self.states.get(&address).filter(|_| probed)?;
         self.frame(address)?;
-        state.argument().map(Register::new)
+        state.size().map(Register::new)
     }
 
     fn is_whole(&self, address: u64) -> bool {

@@ -8,7 +8,7 @@ use std::ffi::CStr;
 
 use object::{
     Endianness, ReadRef,
-    elf::{FileHeader64, STB_LOCAL, STT_FUNC, STT_GNU_IFUNC},
+    elf::{FileHeader64, SHN_LORESERVE, SHN_UNDEF, SHN_XINDEX, STB_LOCAL, STT_FUNC, STT_GNU_IFUNC},
     read::elf::{ElfFile64, SectionHeader, Sym, SymbolTable},
 };
 
@@ -28,12 +28,27 @@ pub(super) struct FunctionSymbol<'data> {
 pub(super) fn functions<'data, 'file, R: ReadRef<'data>>(
     file: &'file ElfFile64<'data, Endianness, R>,
 ) -> impl Iterator<Item = FunctionSymbol<'data>> + use<'data, 'file, R> {
+    of_type(file, STT_FUNC)
+}
+
+/// The functions that choose one of several versions of a function, whose name they bear, when the
+/// program is loaded.
+pub(super) fn choosers<'data, 'file, R: ReadRef<'data>>(
+    file: &'file ElfFile64<'data, Endianness, R>,
+) -> impl Iterator<Item = FunctionSymbol<'data>> + use<'data, 'file, R> {
+    of_type(file, STT_GNU_IFUNC)
+}
+
+fn of_type<'data, 'file, R: ReadRef<'data>>(
+    file: &'file ElfFile64<'data, Endianness, R>,
+    kind: u8,
+) -> impl Iterator<Item = FunctionSymbol<'data>> + use<'data, 'file, R> {
     let tables = [file.elf_dynamic_symbol_table(), file.elf_symbol_table()];
     tables.into_iter().flat_map(move |table| {
         let names = all_names(file, table).unwrap_or_default();
         let endian = file.endian();
         let functions = table.iter().filter(move |symbol| {
-            symbol.is_definition(endian) && matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC)
+            symbol.st_type() == kind && is_in_section(symbol.st_shndx(endian))
         });
         functions.map(move |symbol| FunctionSymbol {
             name: name_at(names, symbol.st_name(endian)).unwrap_or_default(),
@@ -42,6 +57,11 @@ pub(super) fn functions<'data, 'file, R: ReadRef<'data>>(
             is_local: symbol.st_bind() == STB_LOCAL,
         })
     })
+}
+
+/// True if the index of a symbol's section is one, be it told elsewhere.
+const fn is_in_section(index: u16) -> bool {
+    index == SHN_XINDEX || (index != SHN_UNDEF && index < SHN_LORESERVE)
 }
 
 fn all_names<'data, R: ReadRef<'data>>(
@@ -71,6 +91,17 @@ mod tests {
         assert_eq!(name_at(names, 8), None, "no text");
         assert_eq!(name_at(names, 15), None, "no end");
         assert_eq!(name_at(names, 100), None);
+    }
+
+    #[test]
+    fn a_library_chooses_its_memset() {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let line = maps.lines().find(|line| line.ends_with("/libc.so.6"));
+        let path = line.unwrap().split_whitespace().last().unwrap();
+        let libc = std::fs::read(path).unwrap();
+        let file = ElfFile64::<Endianness, _>::parse(libc.as_slice()).unwrap();
+        assert!(choosers(&file).any(|function| function.name == "memset"));
+        assert!(!functions(&file).any(|function| function.name == "memset"));
     }
 
     #[test]

@@ -78,6 +78,11 @@ impl Step {
         self.next.into_iter().chain(self.jump)
     }
 
+    /// Where a call or a jump leads.
+    pub(in crate::loader) fn lead(&self) -> Option<&Lead> {
+        self.reached()?.lead.as_ref()
+    }
+
     fn reached(&self) -> Option<&Reached> {
         match &self.effect {
             Effect::Call(reached) | Effect::Tail(reached) => Some(reached),

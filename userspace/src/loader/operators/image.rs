@@ -5,18 +5,21 @@
 //! hold.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     ops::Range,
 };
 
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 use object::{
-    Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadRef, SegmentFlags,
-    SymbolIndex, SymbolKind, elf,
-    read::elf::{ElfFile64, Rela, SectionHeader},
+    Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol, ObjectSymbolTable, ReadRef,
+    SegmentFlags, SymbolIndex, SymbolKind, elf,
+    read::elf::{ElfFile64, ElfSymbol64, Rela, SectionHeader},
 };
 
-use super::{frames, names::Role};
+use super::{
+    frames,
+    names::{self, Role},
+};
 use crate::loader::symbols::{self, FunctionSymbol};
 
 /// Longest instruction in bytes.
@@ -54,6 +57,8 @@ pub(in crate::loader) struct Image<'data, R: ReadRef<'data>> {
     /// Addresses of global offset tables.
     tables: Vec<Range<u64>>,
     slots: HashMap<u64, Slot>,
+    /// Functions that return their first argument, and pointers to them.
+    returning_first: HashSet<u64>,
     lifetime: std::marker::PhantomData<&'data ()>,
 }
 
@@ -67,11 +72,16 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
             ends: BTreeMap::new(),
             tables: Vec::new(),
             slots: HashMap::new(),
+            returning_first: HashSet::new(),
             lifetime: std::marker::PhantomData,
         };
         for function in symbols::functions(file) {
             image.add_function(&function);
         }
+        let choosers = symbols::choosers(file).filter(|found| names::returns_first(found.name));
+        image
+            .returning_first
+            .extend(choosers.map(|chooser| chooser.address));
         for section in file.sections() {
             if section
                 .name_bytes()
@@ -97,6 +107,11 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
     /// Addresses of all functions that have a role.
     pub(in crate::loader) fn roles(&self) -> impl Iterator<Item = (u64, Role)> {
         self.roles.iter().map(|(address, role)| (*address, *role))
+    }
+
+    /// True for a function that returns its first argument, and for a pointer of a table to one.
+    pub(in crate::loader) fn returns_first(&self, address: u64) -> bool {
+        self.returning_first.contains(&address)
     }
 
     /// True if a function ends at `address`, as far as symbols and unwind information tell.
@@ -177,6 +192,9 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         let end = address.saturating_add(function.size);
         let known = self.ends.entry(address).or_insert(end);
         *known = end.max(*known);
+        if names::returns_first(function.name) {
+            self.returning_first.insert(address);
+        }
         if let Some(role) = Role::of(function.name) {
             let known = self.roles.entry(address).or_insert(role);
             *known = role.min(*known);
@@ -194,6 +212,9 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
                 continue;
             };
             for relocation in relocations {
+                if self.leads_to_first(file, relocation) {
+                    self.returning_first.insert(relocation.r_offset(endian));
+                }
                 let target = match relocation.r_type(endian, false) {
                     elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_GLOB_DAT => {
                         self.slot_of_symbol(file, relocation.r_sym(endian, false))
@@ -213,15 +234,32 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         Ok(())
     }
 
+    /// True if a relocation makes a pointer to a function that returns its first argument.
+    fn leads_to_first(
+        &self,
+        file: &ElfFile64<'data, Endianness, R>,
+        relocation: &elf::Rela64<Endianness>,
+    ) -> bool {
+        let endian = file.endian();
+        match relocation.r_type(endian, false) {
+            elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_GLOB_DAT => {
+                let symbol = symbol(file, relocation.r_sym(endian, false));
+                symbol.is_some_and(|symbol| symbol.name().is_ok_and(names::returns_first))
+            }
+            // The address is that of the function that chooses, which bears the name.
+            elf::R_X86_64_IRELATIVE => {
+                self.returns_first(relocation.r_addend(endian).cast_unsigned())
+            }
+            _ => false,
+        }
+    }
+
     fn in_table(&self, address: u64) -> bool {
         self.tables.iter().any(|table| table.contains(&address))
     }
 
     fn slot_of_symbol(&self, file: &ElfFile64<'data, Endianness, R>, index: u32) -> Option<Slot> {
-        let table = file.dynamic_symbol_table()?;
-        let symbol =
-            object::ObjectSymbolTable::symbol_by_index(&table, SymbolIndex(index as usize));
-        let symbol = symbol.ok()?;
+        let symbol = symbol(file, index)?;
         let name = symbol.name().ok()?;
         let defined = || {
             (symbol.is_definition() && symbol.kind() == SymbolKind::Text)
@@ -232,6 +270,15 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
             .or_else(defined)
             .or_else(|| Some(Slot::Unknown(name.to_owned())))
     }
+}
+
+/// A symbol that relocations name.
+fn symbol<'data, 'file, R: ReadRef<'data>>(
+    file: &'file ElfFile64<'data, Endianness, R>,
+    index: u32,
+) -> Option<ElfSymbol64<'data, 'file, Endianness, R>> {
+    let table = file.dynamic_symbol_table()?;
+    table.symbol_by_index(SymbolIndex(index as usize)).ok()
 }
 
 impl<'data, 'file, R: ReadRef<'data>>

@@ -38,7 +38,7 @@ const NEW_HANDLER: [&str; 2] = ["_ZSt15get_new_handlerv", "_ZSt15set_new_handler
 /// Functions that return without having allocated, or freed, what an operator is about: system
 /// calls, locks, memory and strings, messages, and the C++ runtime. Some allocate for themselves
 /// (an exception object, a stream's buffer); that is no block of the operator's.
-const RETURNS: [&str; 54] = [
+const RETURNS: [&str; 56] = [
     "__cxa_allocate_exception",
     "__cxa_begin_catch",
     "__cxa_end_catch",
@@ -54,6 +54,8 @@ const RETURNS: [&str; 54] = [
     "__memset_chk",
     "__printf_chk",
     "__tls_get_addr",
+    "__tunable_get_val",
+    "__tunable_is_initialized",
     "_ZNSt9bad_allocC1Ev",
     "_ZNSt9bad_allocC2Ev",
     "_ZNSt9bad_allocD1Ev",
@@ -127,6 +129,14 @@ const ENDS: [&str; 17] = [
     "abort",
     "exit",
 ];
+
+/// Functions of C that return their first argument (C17, 7.24).
+const RETURN_FIRST: [&str; 3] = ["memcpy", "memmove", "memset"];
+
+/// True for the name of a function that returns its first argument.
+pub(super) fn returns_first(name: &str) -> bool {
+    RETURN_FIRST.contains(&name)
+}
 
 /// What a function means for an operator that reaches it. Where functions share an address, the
 /// least of them counts.

@@ -193,17 +193,8 @@ impl<'image, 'data, R: ReadRef<'data>> Survey<'image, 'data, R> {
         }
     }
 
-    /// Where the code at an address jumps to at once through a global offset table, as all code
-    /// of a procedure linkage table does.
     fn linkage(&self, address: u64) -> Option<Slot> {
-        let mut jump = self.image.instruction(address)?;
-        if jump.mnemonic() == Mnemonic::Endbr64 {
-            jump = self.image.instruction(jump.next_ip())?;
-        }
-        match (jump.flow_control(), target(&jump)) {
-            (FlowControl::IndirectBranch, Target::Slot(at)) => self.image.slot(at),
-            _ => None,
-        }
+        self.image.slot(linkage(self.image, address)?)
     }
 
     fn of_role(&self, role: Role) -> Reached {
@@ -219,6 +210,22 @@ impl<'image, 'data, R: ReadRef<'data>> Survey<'image, 'data, R> {
             lead,
             returns: true,
         }
+    }
+}
+
+/// The pointer of a global offset table through which the code at an address jumps at once, as all
+/// code of a procedure linkage table does.
+pub(in crate::loader) fn linkage<'data, R: ReadRef<'data>>(
+    image: &Image<'data, R>,
+    address: u64,
+) -> Option<u64> {
+    let mut jump = image.instruction(address)?;
+    if jump.mnemonic() == Mnemonic::Endbr64 {
+        jump = image.instruction(jump.next_ip())?;
+    }
+    match (jump.flow_control(), target(&jump)) {
+        (FlowControl::IndirectBranch, Target::Slot(at)) => Some(at),
+        _ => None,
     }
 }
 

@@ -4,15 +4,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use iced_x86::Instruction;
+use iced_x86::{FlowControl, Instruction};
 use object::ReadRef;
 
-use super::constants;
+use super::{
+    constants,
+    effects::{FIRST_ARGUMENT, Location, RESULT},
+};
 use crate::loader::operators::{
-    Kind,
+    Kind, Lead,
     flow::{Effect, Flow, Reached, Step},
     image::Image,
-    survey::Survey,
+    survey::{self, Survey},
 };
 
 /// An instruction that can lead to a return.
@@ -23,22 +26,38 @@ pub(super) struct Node {
     pub(super) followers: Vec<u64>,
     /// Whether a function is called and returns.
     pub(super) calls: bool,
-    /// Whether the function returns here.
-    pub(super) returns: bool,
+    /// Where the result is if the function returns here.
+    pub(super) returns: Option<Location>,
 }
 
 /// The instructions of a function by their addresses.
 pub(super) type Graph = BTreeMap<u64, Node>;
 
 /// Follows the function at an address. `None` if it can be left in a way that cannot be followed,
-/// or never returns.
+/// or never returns. If it must be `alone`, also if it calls a probed function, or what cannot be
+/// told.
 pub(super) fn graph<'data, R: ReadRef<'data>>(
     image: &Image<'data, R>,
     address: u64,
+    alone: bool,
 ) -> Option<Graph> {
     let mut flow = Survey::operator(image, Kind::New, address);
     end_aborts(image, &mut flow);
-    graph_of(image, &flow, address)
+    let graph = graph_of(image, &flow, address)?;
+    let calls_others = |(address, node): (&u64, &Node)| {
+        let lead = flow.steps.get(address).and_then(Step::lead);
+        lead.is_some_and(|lead| may_be_probed(lead, &node.instruction))
+    };
+    (!alone || !graph.iter().any(calls_others)).then_some(graph)
+}
+
+/// True if an instruction that leads somewhere may lead into a probed function. What functions that
+/// are called call by a pointer is taken not to.
+fn may_be_probed(lead: &Lead, instruction: &Instruction) -> bool {
+    match lead {
+        Lead::Pointer => instruction.flow_control() == FlowControl::IndirectCall,
+        _ => true,
+    }
 }
 
 fn graph_of<'data, R: ReadRef<'data>>(
@@ -46,11 +65,8 @@ fn graph_of<'data, R: ReadRef<'data>>(
     flow: &Flow,
     entry: u64,
 ) -> Option<Graph> {
-    // Where the code cannot be followed, the rest of it is taken for another function's.
-    if flow.returns_elsewhere() {
-        return None;
-    }
-    let returning = returning(flow);
+    let ends = ends(image, flow)?;
+    let returning = returning(flow, ends.keys());
     if !returning.contains(&entry) {
         return None;
     }
@@ -61,11 +77,40 @@ fn graph_of<'data, R: ReadRef<'data>>(
             instruction: image.instruction(*address)?,
             followers: followers.intersection(&returning).copied().collect(),
             calls: matches!(step.effect, Effect::Call(_)),
-            returns: step.effect == Effect::Ret,
+            returns: ends.get(address).copied(),
         };
         Some((*address, node))
     };
     returning.iter().map(node).collect()
+}
+
+/// Where a function returns, and where its result is there. `None` where the code cannot be
+/// followed: the rest of it is taken for another function's.
+fn ends<'data, R: ReadRef<'data>>(
+    image: &Image<'data, R>,
+    flow: &Flow,
+) -> Option<BTreeMap<u64, Location>> {
+    let end = |(address, step): (&u64, &Step)| match &step.effect {
+        Effect::Ret => Some(Some((*address, RESULT))),
+        Effect::Tail(reached) if reached.returns => {
+            let returned = returned_argument(image, *address, step);
+            Some(returned.map(|argument| (*address, argument)))
+        }
+        _ => None,
+    };
+    flow.steps.iter().filter_map(end).collect()
+}
+
+/// The argument that a function returns which is jumped to, if it is known to.
+fn returned_argument<'data, R: ReadRef<'data>>(
+    image: &Image<'data, R>,
+    address: u64,
+    step: &Step,
+) -> Option<Location> {
+    let to = image.instruction(address)?.near_branch_target();
+    let known = image.returns_first(to)
+        || survey::linkage(image, to).is_some_and(|pointer| image.returns_first(pointer));
+    (known && step.next.is_none()).then_some(FIRST_ARGUMENT)
 }
 
 /// Takes the ways behind calls that do not return when they are made with the constants that they
@@ -103,10 +148,10 @@ fn leading(flow: &Flow) -> BTreeMap<u64, Vec<u64>> {
     leading
 }
 
-/// Those from which a `ret` can be reached.
-fn returning(flow: &Flow) -> BTreeSet<u64> {
+/// Those from which one of `ends` can be reached.
+fn returning<'a>(flow: &Flow, ends: impl Iterator<Item = &'a u64>) -> BTreeSet<u64> {
     let before = leading(flow);
-    let mut waiting = flow.rets();
+    let mut waiting: Vec<u64> = ends.copied().collect();
     let mut returning = BTreeSet::new();
     while let Some(address) = waiting.pop() {
         if returning.insert(address) {

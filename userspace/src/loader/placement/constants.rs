@@ -23,7 +23,7 @@ pub(super) fn never_returns(graph: &Graph, entry: u64, first: u32) -> bool {
         let (Some(node), Some(here)) = (graph.get(&address), known.get(&address)) else {
             continue;
         };
-        if node.returns {
+        if node.returns.is_some() {
             return false;
         }
         let after = after(node, here, &mut factory);

@@ -20,7 +20,7 @@ pub(super) fn cut(
     let before = before(graph);
     let returns = graph
         .iter()
-        .filter(|(address, node)| node.returns && !is_exempt(**address));
+        .filter(|(address, node)| node.returns.is_some() && !is_exempt(**address));
     let followers = |address: &u64| {
         let all = graph.get(address).map(|node| &node.followers);
         all.into_iter()
@@ -89,7 +89,7 @@ mod tests {
     use iced_x86::Instruction;
     use proptest::prelude::*;
 
-    use super::super::code::Node;
+    use super::super::{code::Node, effects::RESULT};
     use super::*;
 
     /// Instructions 0 to n, each with up to two followers; those without any return.
@@ -99,7 +99,7 @@ mod tests {
                 instruction: Instruction::default(),
                 followers: followers.clone(),
                 calls: false,
-                returns: followers.is_empty(),
+                returns: followers.is_empty().then_some(RESULT),
             };
             (address as u64, node)
         };
@@ -119,7 +119,7 @@ mod tests {
         }
         let own = usize::from(chosen.contains(&at));
         let node = &graph[&at];
-        if node.returns {
+        if node.returns.is_some() {
             return (own, own);
         }
         way.push(at);
@@ -140,7 +140,7 @@ mod tests {
         let before = before(graph);
         let mut waiting: Vec<u64> = graph
             .iter()
-            .filter(|(_, node)| node.returns)
+            .filter(|(_, node)| node.returns.is_some())
             .map(|(address, _)| *address)
             .collect();
         let mut seen = BTreeSet::new();
@@ -172,7 +172,7 @@ mod tests {
     proptest! {
         #[test]
         fn each_way_passes_one_chosen_instruction((graph, candidates, exempt) in graphs()) {
-            prop_assume!(all_return(&graph) && !graph[&0].returns);
+            prop_assume!(all_return(&graph) && graph[&0].returns.is_none());
             let is_candidate = |address| candidates.contains(&address);
             let chosen = cut(&graph, 0, is_candidate, |address| exempt.contains(&address));
             if let Some(chosen) = chosen {

@@ -48,6 +48,8 @@ pub(super) enum Effect {
     Copy { from: Location, to: Location },
     /// rbp becomes a frame pointer.
     Frame(i64),
+    /// rax is multiplied by another value; the upper half of the product goes to rdx.
+    Multiply(Location),
     /// A register becomes 0.
     Zero(Location),
     /// A function is called: registers that are not the caller's are lost.
@@ -59,12 +61,14 @@ pub(super) enum Effect {
 }
 
 const WORD: i64 = 8;
-const RAX: u8 = 0;
+pub(super) const RAX: u8 = 0;
+pub(super) const RDX: u8 = 2;
 const RSP: u8 = 4;
 /// The register that may be a frame pointer.
 pub(super) const RBP: u8 = 5;
-/// Where the first argument is.
+/// Where the first two arguments are.
 pub(super) const RDI: u8 = 7;
+pub(super) const RSI: u8 = 6;
 
 /// Number of a general register or a part of it.
 pub(super) fn number(register: Named) -> Option<u8> {
@@ -90,7 +94,7 @@ pub(super) fn effect(
     if node.calls || instruction.mnemonic() == Mnemonic::Syscall {
         return (Effect::Call, sp);
     }
-    if node.returns {
+    if node.returns.is_some() {
         return (Effect::Overwrite(Vec::new()), sp + WORD);
     }
     match (instruction.code(), stack.rbp) {
@@ -164,6 +168,11 @@ fn plain(instruction: &Instruction, stack: Stack, factory: &mut InstructionInfoF
         {
             return Effect::Copy { from, to };
         }
+    }
+    if instruction.code() == Code::Mul_rm64
+        && let Some(by) = operand(instruction, 0, stack)
+    {
+        return Effect::Multiply(by);
     }
     overwritten(instruction, stack, factory)
 }
@@ -292,19 +301,26 @@ fn tells_stack_address(instruction: &Instruction, pointers: &[Named]) -> bool {
 }
 
 /// True if an instruction goes on to the next one and changes nothing that a probe at the entry of
-/// a function looks at: memory, arguments, rbp and the stack pointer.
-pub(super) fn keeps_entry(instruction: &Instruction, factory: &mut InstructionInfoFactory) -> bool {
-    /// rdx, rcx, rsp, rbp, rsi, rdi.
-    const LOOKED_AT: [u8; 6] = [2, 1, RSP, 5, 6, 7];
+/// a function looks at: memory, its first `arguments`, rbp and the stack pointer.
+pub(super) fn keeps_entry(
+    instruction: &Instruction,
+    arguments: usize,
+    factory: &mut InstructionInfoFactory,
+) -> bool {
+    const ARGUMENTS: [u8; 3] = [RDI, RSI, RDX];
     if instruction.flow_control() != FlowControl::Next || instruction.mnemonic() == Mnemonic::Hlt {
         return false;
     }
+    let is_looked_at = |number: u8| {
+        let mut looked_at = ARGUMENTS.iter().take(arguments).chain(&[RSP, RBP]);
+        looked_at.any(|register| *register == number)
+    };
     let info = factory.info(instruction);
     let memory = info.used_memory().iter().any(|used| writes(used.access()));
-    let registers = info.used_registers().iter().any(|used| {
-        writes(used.access())
-            && number(used.register()).is_some_and(|number| LOOKED_AT.contains(&number))
-    });
+    let registers = info
+        .used_registers()
+        .iter()
+        .any(|used| writes(used.access()) && number(used.register()).is_some_and(is_looked_at));
     !memory && !registers
 }
 
@@ -320,3 +336,5 @@ pub(super) fn tested(instruction: &Instruction) -> Option<Location> {
 
 /// Where the result of a function lies at its `ret`.
 pub(super) const RESULT: Location = Location::Register(RAX);
+/// Where the first argument of a function lies that is jumped to.
+pub(super) const FIRST_ARGUMENT: Location = Location::Register(RDI);

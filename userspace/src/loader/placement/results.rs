@@ -7,7 +7,7 @@ use iced_x86::{Code, InstructionInfoFactory, Mnemonic};
 
 use super::{
     code::{Graph, Node, before},
-    effects::{self, Effect, Location, RESULT},
+    effects::{self, Effect, Location, RAX, RBP, RDX},
     values::State,
 };
 
@@ -32,7 +32,8 @@ impl Result {
             _ if matches!(wanted, Location::Slot(_)) && !slots_are_own => Self::Unknown,
             Effect::Copy { from, to } if *to == wanted => Self::At(*from),
             Effect::Zero(to) if *to == wanted => Self::Null,
-            Effect::Frame(_) if wanted == Location::Register(effects::RBP) => Self::Unknown,
+            Effect::Frame(_) if wanted == Location::Register(RBP) => Self::Unknown,
+            Effect::Multiply(_) if is_product(wanted) => Self::Unknown,
             Effect::Call => match wanted {
                 Location::Register(number) if effects::is_lost_in_calls(number) => Self::Unknown,
                 _ => self,
@@ -48,6 +49,10 @@ impl Result {
     }
 }
 
+fn is_product(place: Location) -> bool {
+    [RAX, RDX].map(Location::Register).contains(&place)
+}
+
 /// The place of the result before each instruction. `states` tell the stack pointers.
 pub(super) fn results(graph: &Graph, states: &BTreeMap<u64, State>) -> BTreeMap<u64, Result> {
     let mut factory = InstructionInfoFactory::new();
@@ -60,16 +65,13 @@ pub(super) fn results(graph: &Graph, states: &BTreeMap<u64, State>) -> BTreeMap<
             continue;
         };
         let (effect, _) = effects::effect(node, state.stack, &mut factory);
-        let behind = if node.returns {
-            Some(Result::At(RESULT))
-        } else {
-            let known = Known {
-                graph,
-                before: &before,
-                results: &results,
-            };
-            known.behind(address, node)
+        let known = Known {
+            graph,
+            before: &before,
+            results: &results,
         };
+        let returned = node.returns.map(Result::At);
+        let behind = returned.or_else(|| known.behind(address, node));
         let Some(result) = behind.map(|behind| behind.before(&effect, slots_are_own)) else {
             continue;
         };

@@ -11,10 +11,15 @@ const LINUX_6_18: KernelVersion = (6, 18);
 /// Assembles a function `malloc` into a library and places probes in it. Each place is told as its
 /// label, or distance from the begin, with its task and registers.
 fn placed(code: &str) -> Option<Vec<String>> {
+    placed_of(code, Arguments::Size)
+}
+
+/// The same of a function that is told the size as `arguments` says.
+fn placed_of(code: &str, arguments: Arguments) -> Option<Vec<String>> {
     let library = assemble(code);
     let file = ElfFile64::<object::Endianness, _>::parse(&*library).unwrap();
     let image = Image::new(&file).unwrap();
-    let spots = of_malloc(&image, range_of(&file, "malloc"), LINUX_6_18)?;
+    let spots = inside(&image, range_of(&file, "malloc"), arguments, LINUX_6_18)?;
     let label = |address| {
         let symbol = file.symbols().find(|symbol| {
             symbol.address() == address && symbol.name().is_ok_and(|name| name.starts_with("at_"))
@@ -266,6 +271,51 @@ report:
     assert_eq!(placed(&library(2)), None);
 }
 
+/// `CACHED` that multiplies first, as a `calloc`.
+fn multiplied() -> String {
+    let begin = "mov %rdi, %rax\n    push %rbx\n    mul %rsi\n    mov %rax, %rbx\n    jo 2f";
+    CACHED.replacen("push %rbx\n    mov %rdi, %rbx", begin, 1)
+}
+
+#[test]
+fn a_product_of_the_arguments_is_the_size() {
+    let of = |code: &str| placed_of(code, Arguments::Factors);
+    let expected = ["at_checked Whole rbx rax 1/0", "at_made Whole rbx rax 1/0"];
+    assert_eq!(of(&multiplied()).unwrap(), expected);
+    // Not that of the first argument alone, or with anything else.
+    assert_eq!(of(CACHED), None);
+    assert_eq!(of(&multiplied().replace("mul %rsi", "mul %rdx")), None);
+    assert_eq!(of(&multiplied().replace("mul %rsi", "mul %rdi")), None);
+    assert_eq!(of(&multiplied().replace("mul %rsi", "mul %esi")), None);
+}
+
+#[test]
+fn what_is_cleared_at_last_is_the_result() {
+    let cleared = |function: &str| {
+        let code = multiplied().replace(
+            "movq $1, -8(%rax)\n",
+            &format!("mov %rax, %rdi\n    pop %rbx\n    jmp {function}@plt\n"),
+        );
+        placed_of(&code, Arguments::Factors)
+    };
+    let expected = ["at_checked Whole rbx rax 1/0", "at_made Whole rbx rax 1/0"];
+    assert_eq!(cleared("memset").unwrap(), expected);
+    assert_eq!(cleared("memcmp"), None);
+}
+
+#[test]
+fn a_call_of_another_probed_function_is_not_placed() {
+    let calling = |call: &str| {
+        let code = multiplied().replace("call refill", call);
+        placed_of(&code, Arguments::Factors)
+    };
+    assert!(calling("call refill").is_some());
+    assert!(calling("call memset@plt").is_some());
+    for call in ["call valloc@plt", "call *%rdi", "call unknown@plt"] {
+        assert_eq!(calling(call), None, "{call}");
+    }
+}
+
 #[test]
 fn garbage_is_not_followed() {
     for code in [
@@ -305,11 +355,23 @@ fn entries_are_skipped_only_up_to_an_emulated_instruction() {
         let image = Image::new(&file).unwrap();
         let range = range_of(&file, "malloc");
         assert_eq!(
-            skipped_at_entry(&image, range, LINUX_6_18),
+            skipped_at_entry(&image, range, 2, LINUX_6_18),
             skipped,
             "{code}"
         );
     }
+}
+
+#[test]
+fn arguments_that_nobody_looks_at_may_be_overwritten() {
+    let library = assemble("mov %rdi, %rax\nmul %rsi\njo 1f\n1: ret");
+    let file = ElfFile64::<object::Endianness, _>::parse(&*library).unwrap();
+    let image = Image::new(&file).unwrap();
+    let skipped = |arguments| {
+        let range = range_of(&file, "malloc");
+        skipped_at_entry(&image, range, arguments, LINUX_6_18)
+    };
+    assert_eq!([1, 2, 3].map(skipped), [Some(6), Some(6), None]);
 }
 
 /// The library that this test runs on.
@@ -323,16 +385,17 @@ fn the_c_library_is_placed_with_one_trap_for_most_calls() {
     let data = std::fs::read(line.split_whitespace().last().unwrap()).unwrap();
     let file = ElfFile64::<object::Endianness, _>::parse(&*data).unwrap();
     let image = Image::new(&file).unwrap();
-    let range = range_of(&file, "malloc");
-    let spots = of_malloc(&image, range.clone(), LINUX_6_18).unwrap();
-    assert!(
-        spots.iter().any(|spot| spot.task == Task::Whole),
-        "{spots:?}"
-    );
-    for spot in &spots {
-        let code = image.code(spot.address).unwrap();
-        assert!(is_emulated(code, LINUX_6_18), "{spot:?}");
-        let inside = range.contains(&spot.address);
-        assert!(inside || spot.task == Task::End, "{spot:?} is shared");
+    for (name, arguments) in [("malloc", Arguments::Size), ("calloc", Arguments::Factors)] {
+        let range = range_of(&file, name);
+        let spots = inside(&image, range.clone(), arguments, LINUX_6_18).unwrap_or_default();
+        // glibc's `calloc` is not such in every version.
+        let has_whole = spots.iter().any(|spot| spot.task == Task::Whole);
+        assert!(has_whole || name != "malloc", "{spots:?}");
+        for spot in &spots {
+            let code = image.code(spot.address).unwrap();
+            assert!(is_emulated(code, LINUX_6_18), "{spot:?}");
+            let inside = range.contains(&spot.address);
+            assert!(inside || spot.task == Task::End, "{spot:?} is shared");
+        }
     }
 }

@@ -10,14 +10,28 @@ use iced_x86::InstructionInfoFactory;
 
 use super::{
     code::Graph,
-    effects::{self, Base, Effect, Location, RBP, RDI, Stack},
+    effects::{self, Base, Effect, Location, RAX, RBP, RDI, RDX, RSI, Stack},
 };
+
+/// How a function is told the size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arguments {
+    /// By its first argument, as `malloc`.
+    Size,
+    /// By the product of its first two, as `calloc`.
+    Factors,
+}
 
 /// A value of the caller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value {
-    /// The first argument.
-    Argument,
+    /// The size that is asked for. (Of a product that is too large the lower half: then the call
+    /// fails.)
+    Size,
+    /// The first of two factors of the size.
+    First,
+    /// The second of them.
+    Second,
     /// The rbp of the caller.
     Rbp,
 }
@@ -31,23 +45,28 @@ pub(super) struct State {
 }
 
 impl State {
-    fn at_entry() -> Self {
+    fn at_entry(arguments: Arguments) -> Self {
+        let own = (Location::Register(RBP), Value::Rbp);
+        let [first, second] = [RDI, RSI].map(Location::Register);
+        let held = match arguments {
+            Arguments::Size => BTreeMap::from([own, (first, Value::Size)]),
+            Arguments::Factors => {
+                BTreeMap::from([own, (first, Value::First), (second, Value::Second)])
+            }
+        };
         Self {
             stack: Stack {
                 sp: 0,
                 rbp: Base::Value,
             },
-            held: BTreeMap::from([
-                (Location::Register(RDI), Value::Argument),
-                (Location::Register(RBP), Value::Rbp),
-            ]),
+            held,
         }
     }
 
-    /// The register that holds the argument.
-    pub(super) fn argument(&self) -> Option<u8> {
+    /// The register that holds the size.
+    pub(super) fn size(&self) -> Option<u8> {
         self.held.iter().find_map(|held| match held {
-            (Location::Register(number), Value::Argument) => Some(*number),
+            (Location::Register(number), Value::Size) => Some(*number),
             _ => None,
         })
     }
@@ -86,6 +105,15 @@ impl State {
                 None => drop(held.remove(to)),
             },
             Effect::Zero(to) => drop(held.remove(to)),
+            Effect::Multiply(by) => {
+                let [low, high] = [RAX, RDX].map(Location::Register);
+                let product = self.product(low, *by);
+                held.remove(&high);
+                match product {
+                    Some(size) => drop(held.insert(low, size)),
+                    None => drop(held.remove(&low)),
+                }
+            }
             Effect::Frame(_) => drop(held.remove(&Location::Register(RBP))),
             Effect::Call => held.retain(|location, _| match location {
                 Location::Register(number) => !effects::is_lost_in_calls(*number),
@@ -106,6 +134,16 @@ impl State {
         Some(Self { stack, held })
     }
 
+    /// What the product of two places is.
+    fn product(&self, one: Location, other: Location) -> Option<Value> {
+        let of = |place| self.held.get(place).copied();
+        match (of(&one), of(&other)) {
+            (Some(Value::First), Some(Value::Second))
+            | (Some(Value::Second), Some(Value::First)) => Some(Value::Size),
+            _ => None,
+        }
+    }
+
     fn rbp_after(&self, effect: &Effect) -> Base {
         const OWN: Location = Location::Register(RBP);
         match effect {
@@ -121,10 +159,14 @@ impl State {
 }
 
 /// The state before each instruction. `None` if the stack pointer cannot be followed.
-pub(super) fn states(graph: &Graph, entry: u64) -> Option<BTreeMap<u64, State>> {
+pub(super) fn states(
+    graph: &Graph,
+    entry: u64,
+    arguments: Arguments,
+) -> Option<BTreeMap<u64, State>> {
     let mut factory = InstructionInfoFactory::new();
     let slots_are_own = effects::slots_are_own(graph);
-    let mut states = BTreeMap::from([(entry, State::at_entry())]);
+    let mut states = BTreeMap::from([(entry, State::at_entry(arguments))]);
     let mut waiting = vec![entry];
     while let Some(address) = waiting.pop() {
         let (node, state) = (graph.get(&address)?, states.get(&address)?);

@@ -4,45 +4,54 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::code::{Graph, before};
 
-/// Instructions that each way from the entry to a return passes once, as late as possible. On
-/// ways through an instruction that `is_exempt`, none need be passed. Only what `is_candidate` is
-/// chosen; `None` if there is no such choice.
+/// What is to be known of a way from one instruction to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// It can be seen at the first one.
+    Seen,
+    /// It cannot be seen there.
+    Unseen,
+    /// It need not be seen.
+    Exempt,
+}
+
+/// Instructions of which each way from the entry to a return passes one at which it is seen, once
+/// and as late as possible, unless part of it is exempt. `None` if there is no such choice.
 ///
 /// The graph is cut in two: what comes behind the chosen ones, which only exempt ways leave, and
-/// the rest. Whatever leads from the rest to behind is chosen, so all that follows it must lie
-/// behind, but for what is exempt.
+/// the rest. Whatever leads from the rest to behind is chosen and seen there, so what else can be
+/// seen there must lie behind, too; and what cannot, must not.
 pub(super) fn cut(
     graph: &Graph,
     entry: u64,
-    is_candidate: impl Fn(u64) -> bool,
-    is_exempt: impl Fn(u64) -> bool,
+    way: impl Fn(u64, u64) -> Way,
+    fails: impl Fn(u64) -> bool,
 ) -> Option<BTreeSet<u64>> {
     let before = before(graph);
+    let followers = |from: u64| {
+        let all = graph.get(&from).map(|node| &node.followers);
+        let ways = all.into_iter().flatten().map(|to| (*to, way(from, *to)));
+        let ways = ways.filter(|(_, way)| *way != Way::Exempt);
+        ways.collect::<Vec<_>>().into_iter()
+    };
     let returns = graph
         .iter()
-        .filter(|(address, node)| node.returns.is_some() && !is_exempt(**address));
-    let followers = |address: &u64| {
-        let all = graph.get(address).map(|node| &node.followers);
-        all.into_iter()
-            .flatten()
-            .copied()
-            .filter(|next| !is_exempt(*next))
-    };
+        .filter(|(address, node)| node.returns.is_some() && !fails(**address));
     let mut waiting: Vec<u64> = returns.map(|(address, _)| *address).collect();
     let mut behind = BTreeSet::new();
     while let Some(address) = waiting.pop() {
         if !behind.insert(address) {
             continue;
         }
-        waiting.extend(followers(&address));
+        waiting.extend(followers(address).map(|(to, _)| to));
         for leading in before.get(&address).into_iter().flatten() {
-            if is_exempt(*leading) {
-                continue;
-            }
-            if is_candidate(*leading) {
-                waiting.extend(followers(leading));
-            } else {
-                waiting.push(*leading);
+            match way(*leading, address) {
+                Way::Exempt => {}
+                Way::Unseen => waiting.push(*leading),
+                Way::Seen => {
+                    let others = followers(*leading).filter(|(_, way)| *way == Way::Seen);
+                    waiting.extend(others.map(|(to, _)| to));
+                }
             }
         }
     }
@@ -50,9 +59,7 @@ pub(super) fn cut(
         return None;
     }
     let leads_behind = |address: &u64| {
-        !behind.contains(address)
-            && !is_exempt(*address)
-            && followers(address).any(|next| behind.contains(&next))
+        !behind.contains(address) && followers(*address).any(|(to, _)| behind.contains(&to))
     };
     Some(graph.keys().copied().filter(leads_behind).collect())
 }
@@ -106,33 +113,59 @@ mod tests {
         followers.iter().enumerate().map(node).collect()
     }
 
-    /// How many chosen instructions a way to a return passes: least and most, over all ways that
-    /// repeat no instruction more than once and pass no exempt one.
+    /// Instructions at which all ways on are seen, those at which only the first one is, and those
+    /// that are exempt.
+    #[derive(Clone, Debug)]
+    struct Kinds {
+        seen: BTreeSet<u64>,
+        half: BTreeSet<u64>,
+        exempt: BTreeSet<u64>,
+    }
+
+    impl Kinds {
+        fn way(&self, graph: &Graph, from: u64, to: u64) -> Way {
+            let is_first = graph[&from].followers.first() == Some(&to);
+            if self.exempt.contains(&from) || self.exempt.contains(&to) {
+                Way::Exempt
+            } else if self.seen.contains(&from) || (is_first && self.half.contains(&from)) {
+                Way::Seen
+            } else {
+                Way::Unseen
+            }
+        }
+    }
+
+    /// At how many chosen instructions a way to a return is seen: least and most, over all ways
+    /// that repeat no instruction more than once and have no exempt part.
     fn passed(
         graph: &Graph,
-        (chosen, exempt): (&BTreeSet<u64>, &BTreeSet<u64>),
+        kinds: &Kinds,
+        chosen: &BTreeSet<u64>,
         at: u64,
         way: &mut Vec<u64>,
     ) -> (usize, usize) {
-        if exempt.contains(&at) || way.iter().filter(|address| **address == at).count() > 1 {
+        let node = &graph[&at];
+        if way.iter().filter(|address| **address == at).count() > 1 {
             return (usize::MAX, 0);
         }
-        let own = usize::from(chosen.contains(&at));
-        let node = &graph[&at];
         if node.returns.is_some() {
-            return (own, own);
+            return (0, 0);
         }
         way.push(at);
-        let ways = node
-            .followers
-            .iter()
-            .map(|next| passed(graph, (chosen, exempt), *next, way));
-        let (least, most) = ways
-            .collect::<Vec<_>>()
-            .into_iter()
-            .fold((usize::MAX, 0), |(a, b), (c, d)| (a.min(c), b.max(d)));
+        let mut range = (usize::MAX, 0);
+        for next in &node.followers {
+            let seen = match kinds.way(graph, at, *next) {
+                Way::Exempt => continue,
+                Way::Seen => usize::from(chosen.contains(&at)),
+                Way::Unseen => 0,
+            };
+            let (least, most) = passed(graph, kinds, chosen, *next, way);
+            if least != usize::MAX {
+                range = (range.0.min(least + seen), range.1.max(most + seen));
+            }
+        }
         way.pop();
-        (least.saturating_add(own), most + own)
+        range
     }
 
     /// True if each instruction can lead to a return, as those of real graphs can.
@@ -152,39 +185,43 @@ mod tests {
         seen.len() == graph.len()
     }
 
-    /// A graph and two sets of its instructions: candidates, and exempt ones.
-    fn graphs() -> impl Strategy<Value = (Graph, BTreeSet<u64>, BTreeSet<u64>)> {
+    fn graphs() -> impl Strategy<Value = (Graph, Kinds)> {
         (3_usize..9).prop_flat_map(|size| {
             let last = size as u64;
             let followers = prop::collection::vec(prop::collection::btree_set(0..last, 0..3), size);
-            let candidates = prop::collection::btree_set(1..last, 0..size);
-            let exempt = prop::collection::btree_set(1..last, 0..3);
-            (followers, candidates, exempt).prop_map(|(followers, candidates, exempt)| {
+            let some = |most| prop::collection::btree_set(1..last, 0..most);
+            let kinds = (some(size), some(size), some(3)).prop_map(|(seen, half, exempt)| Kinds {
+                seen,
+                half,
+                exempt,
+            });
+            (followers, kinds).prop_map(|(followers, kinds)| {
                 let followers: Vec<Vec<u64>> = followers
                     .into_iter()
                     .map(|all| all.into_iter().collect())
                     .collect();
-                (graph(&followers), candidates, exempt)
+                (graph(&followers), kinds)
             })
         })
     }
 
     proptest! {
         #[test]
-        fn each_way_passes_one_chosen_instruction((graph, candidates, exempt) in graphs()) {
+        fn each_way_is_seen_at_one_chosen_instruction((graph, kinds) in graphs()) {
             prop_assume!(all_return(&graph) && graph[&0].returns.is_none());
-            let is_candidate = |address| candidates.contains(&address);
-            let chosen = cut(&graph, 0, is_candidate, |address| exempt.contains(&address));
+            let way = |from, to| kinds.way(&graph, from, to);
+            let chosen = cut(&graph, 0, way, |address| kinds.exempt.contains(&address));
             if let Some(chosen) = chosen {
-                prop_assert!(chosen.is_subset(&candidates));
-                let (least, most) = passed(&graph, (&chosen, &exempt), 0, &mut Vec::new());
+                prop_assert!(chosen.iter().all(|at| kinds.seen.contains(at) || kinds.half.contains(at)));
+                let (least, most) = passed(&graph, &kinds, &chosen, 0, &mut Vec::new());
                 // Neither where all ways are exempt.
                 prop_assert!((least, most) == (1, 1) || (least, most) == (usize::MAX, 0));
             }
         }
 
         #[test]
-        fn what_is_guarded_is_reached_only_past_a_guard((graph, candidates, _) in graphs()) {
+        fn what_is_guarded_is_reached_only_past_a_guard((graph, kinds) in graphs()) {
+            let candidates = kinds.seen;
             let ends = BTreeSet::from([graph.len() as u64 - 1]);
             let Some(chosen) = guard(&graph, 0, &ends, |address| candidates.contains(&address)) else {
                 return Ok(());
@@ -201,21 +238,42 @@ mod tests {
         }
     }
 
+    /// What is chosen in a graph from 0 on.
+    fn chosen(followers: &[Vec<u64>], [seen, half, exempt]: [&[u64]; 3]) -> Option<Vec<u64>> {
+        let set = |all: &[u64]| all.iter().copied().collect();
+        let graph = graph(followers);
+        let kinds = Kinds {
+            seen: set(seen),
+            half: set(half),
+            exempt: set(exempt),
+        };
+        let way = |from, to| kinds.way(&graph, from, to);
+        let chosen = cut(&graph, 0, way, |address| kinds.exempt.contains(&address))?;
+        Some(chosen.into_iter().collect())
+    }
+
     #[test]
     fn exempt_ways_need_nothing_and_no_choice_is_none() {
-        let graph = graph(&[vec![1, 2], vec![3], vec![3], vec![]]);
-        let only_one = |address| address == 1;
-        assert_eq!(cut(&graph, 0, only_one, |_| false), None);
-        let failing = |address| address == 2;
-        assert_eq!(cut(&graph, 0, only_one, failing), Some(BTreeSet::from([1])));
+        let graph = [vec![1, 2], vec![3], vec![3], vec![]];
+        assert_eq!(chosen(&graph, [&[1], &[], &[]]), None);
+        assert_eq!(chosen(&graph, [&[1], &[], &[2]]), Some(vec![1]));
     }
 
     #[test]
     fn a_failing_way_may_leave_a_chosen_instruction() {
         // 0 and 1 both lead on to 3, which fails.
-        let graph = graph(&[vec![1, 3], vec![2, 3], vec![], vec![4], vec![]]);
-        let failing = |address| address == 3 || address == 4;
-        let chosen = cut(&graph, 0, |address| address == 1, failing);
-        assert_eq!(chosen, Some(BTreeSet::from([1])));
+        let graph = [vec![1, 3], vec![2, 3], vec![], vec![4], vec![]];
+        assert_eq!(chosen(&graph, [&[1], &[], &[3, 4]]), Some(vec![1]));
+    }
+
+    #[test]
+    fn an_instruction_may_see_one_of_its_ways_alone() {
+        // The other one goes on to 3, and is seen there.
+        let graph = [vec![1], vec![2, 3], vec![], vec![4], vec![]];
+        assert_eq!(chosen(&graph, [&[3], &[1], &[]]), Some(vec![1, 3]));
+        // What it does not see must not come behind it.
+        let graph = [vec![1], vec![2, 3], vec![4], vec![2], vec![]];
+        assert_eq!(chosen(&graph, [&[], &[1], &[]]), None);
+        assert_eq!(chosen(&graph, [&[2], &[1], &[]]), Some(vec![2]));
     }
 }

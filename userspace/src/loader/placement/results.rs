@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use iced_x86::{Code, InstructionInfoFactory, Mnemonic};
+use iced_x86::InstructionInfoFactory;
 
 use super::{
     code::{Graph, Node, before},
     effects::{self, Effect, Location, RAX, RBP, RDX},
-    values::State,
+    values::States,
 };
 
 /// What is known of the value that will be returned.
@@ -53,21 +53,43 @@ fn is_product(place: Location) -> bool {
     [RAX, RDX].map(Location::Register).contains(&place)
 }
 
-/// The place of the result before each instruction. `states` tell the stack pointers.
-pub(super) fn results(graph: &Graph, states: &BTreeMap<u64, State>) -> BTreeMap<u64, Result> {
+/// What a function returns.
+#[derive(Debug)]
+pub(super) struct Results {
+    /// What is known of it before each instruction.
+    pub(super) before: BTreeMap<u64, Result>,
+    /// Ways from an instruction to the next on which null is returned, however they go on.
+    null: BTreeSet<(u64, u64)>,
+    /// Instructions behind which null is returned, however they were reached.
+    failing: BTreeSet<u64>,
+}
+
+impl Results {
+    /// True if null is returned wherever one instruction follows the other.
+    pub(super) fn is_failing(&self, from: u64, to: u64) -> bool {
+        self.null.contains(&(from, to)) || self.fails(from) || self.fails(to)
+    }
+
+    /// True for an instruction behind which null is returned.
+    pub(super) fn fails(&self, address: u64) -> bool {
+        self.failing.contains(&address)
+    }
+}
+
+/// The place of the result before each instruction.
+pub(super) fn results(graph: &Graph, states: &States) -> Results {
     let mut factory = InstructionInfoFactory::new();
     let slots_are_own = effects::slots_are_own(graph);
-    let before = before(graph);
+    let leading = before(graph);
     let mut results: BTreeMap<u64, Result> = BTreeMap::new();
     let mut waiting: Vec<u64> = graph.keys().copied().collect();
     while let Some(address) = waiting.pop() {
-        let Some((node, state)) = graph.get(&address).zip(states.get(&address)) else {
+        let Some((node, state)) = graph.get(&address).zip(states.before.get(&address)) else {
             continue;
         };
         let (effect, _) = effects::effect(node, state.stack, &mut factory);
         let known = Known {
-            graph,
-            before: &before,
+            states,
             results: &results,
         };
         let returned = node.returns.map(Result::At);
@@ -76,15 +98,25 @@ pub(super) fn results(graph: &Graph, states: &BTreeMap<u64, State>) -> BTreeMap<
             continue;
         };
         if results.insert(address, result) != Some(result) {
-            waiting.extend(before.get(&address).into_iter().flatten());
+            waiting.extend(leading.get(&address).into_iter().flatten());
         }
     }
-    results
+    let known = Known {
+        states,
+        results: &results,
+    };
+    let ways = states.along.keys();
+    let null = ways.filter(|(from, to)| known.along(*from, *to) == Some(Result::Null));
+    Results {
+        null: null.copied().collect(),
+        failing: failing(graph, &results),
+        before: results,
+    }
 }
 
 /// Instructions behind which null is returned, however they were reached: those where the result
 /// is null, and what only they lead to.
-pub(super) fn failing(graph: &Graph, results: &BTreeMap<u64, Result>) -> BTreeSet<u64> {
+fn failing(graph: &Graph, results: &BTreeMap<u64, Result>) -> BTreeSet<u64> {
     let before = before(graph);
     let null = results
         .iter()
@@ -108,48 +140,38 @@ pub(super) fn failing(graph: &Graph, results: &BTreeMap<u64, Result>) -> BTreeSe
 
 /// What is known so far.
 struct Known<'a> {
-    graph: &'a Graph,
-    before: &'a BTreeMap<u64, Vec<u64>>,
+    states: &'a States,
     results: &'a BTreeMap<u64, Result>,
 }
 
 impl Known<'_> {
-    /// The result behind an instruction: what all that follow agree on, as far as they are known.
+    /// The result behind an instruction: what all ways on agree on, as far as they are known.
     fn behind(&self, address: u64, node: &Node) -> Option<Result> {
-        let zero = self.zero_if(address, node);
-        let known = node.followers.iter().filter_map(|follower| {
-            let result = *self.results.get(follower)?;
-            Some((*follower, result))
+        let along = |to: &u64| Some((*to, self.along(address, *to)?));
+        let known: Vec<(u64, Result)> = node.followers.iter().filter_map(along).collect();
+        let place = known.iter().find_map(|(_, result)| match result {
+            Result::At(place) => Some(*place),
+            _ => None,
         });
-        let mut known: Vec<(u64, Result)> = known.collect();
-        if let Some((register, when_zero)) = zero {
-            let elsewhere = known.iter().find(|(follower, _)| *follower != when_zero);
-            let elsewhere = elsewhere.map(|(_, result)| *result)?;
-            // Where the register was found to be 0, null is what it holds.
-            if elsewhere == Result::At(register) {
-                known
-                    .retain(|(follower, result)| *follower != when_zero || *result != Result::Null);
-            }
-        }
-        known
-            .into_iter()
-            .map(|(_, result)| result)
-            .reduce(Result::common)
+        // Where null is returned, a place that holds null then is as good as any.
+        let agreed = |(to, result): (u64, Result)| match (result, place) {
+            (Result::Null, Some(place)) if self.is_null(address, to, place) => Result::At(place),
+            _ => result,
+        };
+        known.into_iter().map(agreed).reduce(Result::common)
     }
 
-    /// The register that is 0, and where a branch goes then: behind `test REGISTER,REGISTER`.
-    fn zero_if(&self, address: u64, node: &Node) -> Option<(Location, u64)> {
-        let instruction = &node.instruction;
-        let goes = match (instruction.mnemonic(), instruction.code()) {
-            (_, Code::INVALID) => return None,
-            (Mnemonic::Je, _) => instruction.near_branch_target(),
-            (Mnemonic::Jne, _) => instruction.next_ip(),
-            _ => return None,
-        };
-        let [test] = self.before.get(&address)?.as_slice() else {
-            return None;
-        };
-        let register = effects::tested(&self.graph.get(test)?.instruction)?;
-        Some((register, goes))
+    /// The result on the way from one instruction to another.
+    fn along(&self, from: u64, to: u64) -> Option<Result> {
+        let result = *self.results.get(&to)?;
+        Some(match result {
+            Result::At(place) if self.is_null(from, to, place) => Result::Null,
+            _ => result,
+        })
+    }
+
+    fn is_null(&self, from: u64, to: u64, place: Location) -> bool {
+        let state = self.states.along.get(&(from, to));
+        state.is_some_and(|state| state.is_null(place))
     }
 }

@@ -303,6 +303,62 @@ fn what_is_cleared_at_last_is_the_result() {
     assert_eq!(cleared("memcmp"), None);
 }
 
+/// A cached block whose check overwrites the size, or else one that another function makes.
+const EARLY: &str = "
+    mov cache(%rip), %rsi
+    test %rsi, %rsi
+at_cached:
+    je 1f
+    mov %rsi, %rdi
+    and $15, %edi
+at_checked:
+    jne 2f
+    mov %rsi, %rax
+    ret
+1:  push %rbx
+    mov %rdi, %rbx
+    call refill
+    test %rax, %rax
+at_made:
+    je 3f
+    movq $1, -8(%rax)
+3:  pop %rbx
+    ret
+2:  call abort
+    .comm cache, 8
+    .hidden cache";
+
+#[test]
+fn a_block_is_seen_where_it_is_found_not_to_be_null() {
+    let expected = ["at_cached Whole rdi rsi 0/0", "at_made Whole rbx rax 1/0"];
+    assert_eq!(placed(EARLY).unwrap(), expected);
+    // Something else than what is tested is returned.
+    let other = EARLY.replace("mov %rsi, %rax", "mov (%rsi), %rax");
+    assert_eq!(placed(&other), None);
+}
+
+#[test]
+fn null_is_followed_through_what_holds_it() {
+    let tried_again = |kept: &str| {
+        let code = format!(
+            "push %rbx\n push %r12\n mov %rdi, %rbx\n call refill\n {kept}\n test %rax, %rax\n\
+             at_first: jne 4f\n call refill\n test %rax, %rax\nat_again: je 5f\n \
+             movq $1, -8(%rax)\n4: pop %r12\n pop %rbx\n ret\n\
+             5: mov %r12, %rax\n pop %r12\n pop %rbx\n ret"
+        );
+        placed(&code)
+    };
+    let expected = ["at_first Whole rbx rax 2/0", "at_again Whole rbx rax 2/0"];
+    assert_eq!(tried_again("mov %rax, %r12").unwrap(), expected);
+    for kept in [
+        "mov %rbx, %r12",
+        "lea 8(%rax), %r12",
+        "mov %rax, %r12\n mov %rbx, %rax",
+    ] {
+        assert_eq!(tried_again(kept), None, "{kept}");
+    }
+}
+
 #[test]
 fn a_call_of_another_probed_function_is_not_placed() {
     let calling = |call: &str| {

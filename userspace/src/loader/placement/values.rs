@@ -1,5 +1,5 @@
-//! Where the size that was asked for and the caller's rbp are, at each instruction of a function:
-//! from the entry on, as what holds on every way there.
+//! Where the size that was asked for and the caller's rbp are, and what is null, at each instruction
+//! of a function: from the entry on, as what holds on every way there.
 //!
 //! Calls are taken to keep what the ABI lets them keep, and stack slots to be written only by the
 //! function itself unless it tells their address: so do compilers.
@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use iced_x86::InstructionInfoFactory;
 
 use super::{
-    code::Graph,
-    effects::{self, Base, Effect, Location, RAX, RBP, RDI, RDX, RSI, Stack},
+    branches,
+    code::{Graph, before},
+    effects::{self, Base, Effect, Location, RAX, RBP, RDI, RDX, RESULT, RSI, Stack},
 };
 
 /// How a function is told the size.
@@ -34,6 +35,19 @@ pub(super) enum Value {
     Second,
     /// The rbp of the caller.
     Rbp,
+    /// Null.
+    Null,
+    /// What the call at an address has returned last.
+    Made(u64),
+}
+
+/// The states of a function.
+#[derive(Debug)]
+pub(super) struct States {
+    /// Before each instruction.
+    pub(super) before: BTreeMap<u64, State>,
+    /// From each instruction on to each that can follow.
+    pub(super) along: BTreeMap<(u64, u64), State>,
 }
 
 /// What is where.
@@ -71,6 +85,23 @@ impl State {
         })
     }
 
+    /// True if null is what is there.
+    pub(super) fn is_null(&self, place: Location) -> bool {
+        self.held.get(&place) == Some(&Value::Null)
+    }
+
+    /// The state where a register is found to be null, and with it all copies of what it holds.
+    fn with_null(mut self, register: Location) -> Self {
+        let made = self.held.get(&register).copied();
+        if matches!(made, None | Some(Value::Made(_))) {
+            for value in self.held.values_mut().filter(|value| Some(**value) == made) {
+                *value = Value::Null;
+            }
+            self.held.insert(register, Value::Null);
+        }
+        self
+    }
+
     /// Where the caller's rbp is.
     pub(super) fn rbp(&self) -> Option<Location> {
         let own = Location::Register(RBP);
@@ -97,14 +128,20 @@ impl State {
         })
     }
 
-    fn after(&self, effect: &Effect, sp: i64, slots_are_own: bool) -> Option<Self> {
+    /// The state behind the instruction at an address.
+    fn after(
+        &self,
+        address: u64,
+        (effect, sp): (&Effect, i64),
+        slots_are_own: bool,
+    ) -> Option<Self> {
         let mut held = self.held.clone();
         match effect {
             Effect::Copy { from, to } => match held.get(from).copied() {
                 Some(value) => drop(held.insert(*to, value)),
                 None => drop(held.remove(to)),
             },
-            Effect::Zero(to) => drop(held.remove(to)),
+            Effect::Zero(to) => drop(held.insert(*to, Value::Null)),
             Effect::Multiply(by) => {
                 let [low, high] = [RAX, RDX].map(Location::Register);
                 let product = self.product(low, *by);
@@ -115,10 +152,14 @@ impl State {
                 }
             }
             Effect::Frame(_) => drop(held.remove(&Location::Register(RBP))),
-            Effect::Call => held.retain(|location, _| match location {
-                Location::Register(number) => !effects::is_lost_in_calls(*number),
-                Location::Slot(_) => true,
-            }),
+            Effect::Call => {
+                let made = Value::Made(address);
+                held.retain(|location, value| match location {
+                    Location::Register(number) if effects::is_lost_in_calls(*number) => false,
+                    _ => *value != made,
+                });
+                held.insert(RESULT, made);
+            }
             Effect::Overwrite(lost) => held.retain(|location, _| !lost.contains(location)),
             Effect::Lost => return None,
         }
@@ -158,30 +199,56 @@ impl State {
     }
 }
 
-/// The state before each instruction. `None` if the stack pointer cannot be followed.
-pub(super) fn states(
-    graph: &Graph,
-    entry: u64,
-    arguments: Arguments,
-) -> Option<BTreeMap<u64, State>> {
-    let mut factory = InstructionInfoFactory::new();
-    let slots_are_own = effects::slots_are_own(graph);
-    let mut states = BTreeMap::from([(entry, State::at_entry(arguments))]);
+/// The states of a function. `None` if the stack pointer cannot be followed.
+pub(super) fn states(graph: &Graph, entry: u64, arguments: Arguments) -> Option<States> {
+    let mut ways = Ways {
+        graph,
+        before: before(graph),
+        slots_are_own: effects::slots_are_own(graph),
+        factory: InstructionInfoFactory::new(),
+    };
+    let mut states = States {
+        before: BTreeMap::from([(entry, State::at_entry(arguments))]),
+        along: BTreeMap::new(),
+    };
     let mut waiting = vec![entry];
     while let Some(address) = waiting.pop() {
-        let (node, state) = (graph.get(&address)?, states.get(&address)?);
-        let (effect, sp) = effects::effect(node, state.stack, &mut factory);
-        let after = state.after(&effect, sp, slots_are_own)?;
-        for follower in &node.followers {
-            let merged = match states.get(follower) {
-                Some(known) => known.common(&after)?,
-                None => after.clone(),
+        for (follower, state) in ways.from(address, states.before.get(&address)?)? {
+            let merged = match states.before.get(&follower) {
+                Some(known) => known.common(&state)?,
+                None => state.clone(),
             };
-            if states.get(follower) != Some(&merged) {
-                states.insert(*follower, merged);
-                waiting.push(*follower);
+            states.along.insert((address, follower), state);
+            if states.before.get(&follower) != Some(&merged) {
+                states.before.insert(follower, merged);
+                waiting.push(follower);
             }
         }
     }
     Some(states)
+}
+
+/// The ways through a function.
+struct Ways<'a> {
+    graph: &'a Graph,
+    before: BTreeMap<u64, Vec<u64>>,
+    slots_are_own: bool,
+    factory: InstructionInfoFactory,
+}
+
+impl Ways<'_> {
+    /// The instructions that can follow one, each with the state on the way there.
+    fn from(&mut self, address: u64, state: &State) -> Option<Vec<(u64, State)>> {
+        let node = self.graph.get(&address)?;
+        let (effect, sp) = effects::effect(node, state.stack, &mut self.factory);
+        let after = state.after(address, (&effect, sp), self.slots_are_own)?;
+        let null_if = branches::null_if(self.graph, &self.before, address, node);
+        let way = |follower: &u64| match null_if {
+            Some((register, when_null)) if when_null == *follower => {
+                (*follower, after.clone().with_null(register))
+            }
+            _ => (*follower, after.clone()),
+        };
+        Some(node.followers.iter().map(way).collect())
+    }
 }

@@ -1,11 +1,13 @@
 //! What an instruction does to registers and stack slots, as far as values are moved about.
 
 use iced_x86::{
-    Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
-    Register as Named,
+    Code, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register as Named,
 };
 
-use super::code::{Graph, Node};
+use super::{
+    code::Node,
+    stack::{Base, Stack, address, base, is_copy, moved},
+};
 
 /// Where a value can be: a general register by its number, or a stack slot by its distance from
 /// the slot of the return address in bytes (negative: below it).
@@ -13,32 +15,6 @@ use super::code::{Graph, Node};
 pub(super) enum Location {
     Register(u8),
     Slot(i64),
-}
-
-/// Where the stack is. Addresses are relative to the slot of the return address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stack {
-    /// The stack pointer.
-    pub(super) sp: i64,
-    /// What rbp is.
-    pub(super) rbp: Base,
-}
-
-/// What rbp is, as far as it can lead to the stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Base {
-    /// The caller's, or a value like any other.
-    Value,
-    /// The address of a place on the stack: a frame pointer.
-    Frame(i64),
-    /// One or the other.
-    Unknown,
-}
-
-impl Base {
-    pub(super) fn common(self, other: Self) -> Self {
-        if self == other { self } else { Self::Unknown }
-    }
 }
 
 /// An instruction's effect.
@@ -63,7 +39,7 @@ pub(super) enum Effect {
 const WORD: i64 = 8;
 pub(super) const RAX: u8 = 0;
 pub(super) const RDX: u8 = 2;
-const RSP: u8 = 4;
+pub(super) const RSP: u8 = 4;
 /// The register that may be a frame pointer.
 pub(super) const RBP: u8 = 5;
 /// Where the first two arguments are.
@@ -112,7 +88,7 @@ pub(super) fn effect(
             (Effect::Copy { from, to }, at + WORD)
         }
         _ if is_copy(instruction, Named::RSP, Named::RBP) => (Effect::Frame(sp), sp),
-        _ => match moved_stack(instruction, stack) {
+        _ => match moved(instruction, stack) {
             Some(sp) => (Effect::Overwrite(Vec::new()), sp),
             None => (plain(instruction, stack, factory), sp),
         },
@@ -123,33 +99,6 @@ fn copy(from: Option<Location>, to: Option<Location>) -> Effect {
     match (from, to) {
         (Some(from), Some(to)) => Effect::Copy { from, to },
         _ => Effect::Lost,
-    }
-}
-
-/// True if an instruction copies one register to another.
-fn is_copy(instruction: &Instruction, from: Named, to: Named) -> bool {
-    matches!(instruction.code(), Code::Mov_r64_rm64 | Code::Mov_rm64_r64)
-        && instruction.op1_kind() == OpKind::Register
-        && instruction.op0_kind() == OpKind::Register
-        && instruction.op0_register() == to
-        && instruction.op1_register() == from
-}
-
-/// The stack pointer behind an instruction that moves it by a constant, or to a place in the frame.
-fn moved_stack(instruction: &Instruction, stack: Stack) -> Option<i64> {
-    if instruction.op0_kind() != OpKind::Register || instruction.op0_register() != Named::RSP {
-        return None;
-    }
-    let constant = || instruction.try_immediate(1).ok().map(u64::cast_signed);
-    let moved = |by: i64| stack.sp.wrapping_add(by);
-    match (instruction.mnemonic(), stack.rbp) {
-        (Mnemonic::Sub, _) => constant().map(i64::wrapping_neg).map(moved),
-        (Mnemonic::Add, _) => constant().map(moved),
-        (Mnemonic::Lea, _) => address(instruction, stack),
-        (Mnemonic::Mov, Base::Frame(at)) if is_copy(instruction, Named::RBP, Named::RSP) => {
-            Some(at)
-        }
-        _ => None,
     }
 }
 
@@ -206,24 +155,6 @@ fn operand(instruction: &Instruction, index: u32, stack: Stack) -> Option<Locati
     }
 }
 
-/// The place on the stack that a memory operand means.
-fn address(instruction: &Instruction, stack: Stack) -> Option<i64> {
-    let base = base(instruction.memory_base(), stack)?;
-    let plain =
-        instruction.memory_index() == Named::None && instruction.segment_prefix() == Named::None;
-    let displacement = instruction.memory_displacement64().cast_signed();
-    plain.then(|| base.wrapping_add(displacement))
-}
-
-/// The place on the stack that a register points to.
-fn base(register: Named, stack: Stack) -> Option<i64> {
-    match (register, stack.rbp) {
-        (Named::RSP, _) => Some(stack.sp),
-        (Named::RBP, Base::Frame(at)) => Some(at),
-        _ => None,
-    }
-}
-
 /// Numbers of the registers that an instruction writes to; a call's are not among them.
 pub(super) fn written(instruction: &Instruction, factory: &mut InstructionInfoFactory) -> Vec<u8> {
     let used = factory.info(instruction).used_registers();
@@ -264,64 +195,11 @@ fn overwritten(
     Effect::Overwrite(lost)
 }
 
-const fn writes(access: OpAccess) -> bool {
+pub(super) const fn writes(access: OpAccess) -> bool {
     matches!(
         access,
         OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
     )
-}
-
-/// True if nobody but the function writes to its stack slots, because it tells nobody where they
-/// are.
-pub(super) fn slots_are_own(graph: &Graph) -> bool {
-    let mut pointers = vec![Named::RSP];
-    let instructions = || graph.values().map(|node| &node.instruction);
-    if instructions().any(|instruction| is_copy(instruction, Named::RSP, Named::RBP)) {
-        pointers.push(Named::RBP);
-    }
-    !instructions().any(|instruction| tells_stack_address(instruction, &pointers))
-}
-
-/// True if an instruction takes an address from `pointers`, which point to the stack, to anywhere
-/// else.
-fn tells_stack_address(instruction: &Instruction, pointers: &[Named]) -> bool {
-    let into_pointer = instruction.op0_kind() == OpKind::Register
-        && pointers.contains(&instruction.op0_register());
-    let lea = instruction.mnemonic() == Mnemonic::Lea
-        && instruction.op0_register() != Named::RSP
-        && [instruction.memory_base(), instruction.memory_index()]
-            .iter()
-            .any(|register| pointers.contains(register));
-    let copied = (1..instruction.op_count()).any(|index| {
-        instruction.op_kind(index) == OpKind::Register
-            && pointers.contains(&instruction.op_register(index))
-    });
-    let moved = instruction.mnemonic() == Mnemonic::Mov && into_pointer;
-    lea || (copied && !moved)
-}
-
-/// True if an instruction goes on to the next one and changes nothing that a probe at the entry of
-/// a function looks at: memory, its first `arguments`, rbp and the stack pointer.
-pub(super) fn keeps_entry(
-    instruction: &Instruction,
-    arguments: usize,
-    factory: &mut InstructionInfoFactory,
-) -> bool {
-    const ARGUMENTS: [u8; 3] = [RDI, RSI, RDX];
-    if instruction.flow_control() != FlowControl::Next || instruction.mnemonic() == Mnemonic::Hlt {
-        return false;
-    }
-    let is_looked_at = |number: u8| {
-        let mut looked_at = ARGUMENTS.iter().take(arguments).chain(&[RSP, RBP]);
-        looked_at.any(|register| *register == number)
-    };
-    let info = factory.info(instruction);
-    let memory = info.used_memory().iter().any(|used| writes(used.access()));
-    let registers = info
-        .used_registers()
-        .iter()
-        .any(|used| writes(used.access()) && number(used.register()).is_some_and(is_looked_at));
-    !memory && !registers
 }
 
 /// Where `test REGISTER,REGISTER` says whether a register is 0.

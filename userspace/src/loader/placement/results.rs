@@ -8,6 +8,7 @@ use iced_x86::InstructionInfoFactory;
 use super::{
     code::{Graph, Node, before},
     effects::{self, Effect, Location, RAX, RBP, RDX},
+    stack,
     values::States,
 };
 
@@ -79,7 +80,7 @@ impl Results {
 /// The place of the result before each instruction.
 pub(super) fn results(graph: &Graph, states: &States) -> Results {
     let mut factory = InstructionInfoFactory::new();
-    let slots_are_own = effects::slots_are_own(graph);
+    let slots_are_own = stack::slots_are_own(graph);
     let leading = before(graph);
     let mut results: BTreeMap<u64, Result> = BTreeMap::new();
     let mut waiting: Vec<u64> = graph.keys().copied().collect();

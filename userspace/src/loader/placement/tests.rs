@@ -1,6 +1,6 @@
 //! Functions as compilers make them, in assembly language, so that it is known what must be found.
 
-use std::{fmt::Write as _, path::Path, process::Command};
+use std::{fmt::Write as _, ops::Range, path::Path, process::Command};
 
 use object::{Object, ObjectSymbol, read::elf::ElfFile64};
 

@@ -11,7 +11,8 @@ use iced_x86::InstructionInfoFactory;
 use super::{
     branches,
     code::{Graph, before},
-    effects::{self, Base, Effect, Location, RAX, RBP, RDI, RDX, RESULT, RSI, Stack},
+    effects::{self, Effect, Location, RAX, RBP, RDI, RDX, RESULT, RSI},
+    stack::{self, Base, Stack},
 };
 
 /// How a function is told the size.
@@ -204,7 +205,7 @@ pub(super) fn states(graph: &Graph, entry: u64, arguments: Arguments) -> Option<
     let mut ways = Ways {
         graph,
         before: before(graph),
-        slots_are_own: effects::slots_are_own(graph),
+        slots_are_own: stack::slots_are_own(graph),
         factory: InstructionInfoFactory::new(),
     };
     let mut states = States {

@@ -373,6 +373,55 @@ fn a_call_of_another_probed_function_is_not_placed() {
 }
 
 #[test]
+fn a_size_that_is_everywhere_is_not_followed() {
+    let kept = |places: usize| {
+        let stores: String = (0..places)
+            .map(|place| format!("mov %rbx, {}(%rsp)\n", 8 * place))
+            .collect();
+        let begin = format!("1: sub $800, %rsp\n{stores}add $800, %rsp\n call refill\n");
+        placed(&CACHED.replace("1:  call refill", &begin))
+    };
+    assert!(kept(8).is_some());
+    assert_eq!(kept(100), None);
+}
+
+/// Code with any bytes changed: no panic, and points on emulated instructions alone.
+#[test]
+fn changed_code_is_placed_or_not_but_never_harms() {
+    const ROUNDS: usize = 2000;
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = |below: usize| {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (random >> 33) as usize % below
+    };
+    for code in [CACHED.to_owned(), EARLY.to_owned(), multiplied(), framed()] {
+        let mut library = assemble(&code);
+        let file = ElfFile64::<object::Endianness, _>::parse(&*library).unwrap();
+        let range = range_of(&file, "malloc");
+        let begin = Image::new(&file).unwrap().offset(range.start).unwrap() as usize;
+        let original = library.clone();
+        for _ in 0..ROUNDS {
+            for _ in 0..=next(3) {
+                let at = begin + next((range.end - range.start) as usize);
+                library[at] = original[at] ^ (1 << next(8));
+            }
+            let file = ElfFile64::<object::Endianness, _>::parse(&*library).unwrap();
+            let image = Image::new(&file).unwrap();
+            for arguments in [Arguments::Size, Arguments::Factors] {
+                let spots = inside(&image, range.clone(), arguments, LINUX_6_18);
+                for spot in spots.unwrap_or_default() {
+                    let code = image.code(spot.address).unwrap();
+                    assert!(is_emulated(code, LINUX_6_18), "{spot:?}");
+                }
+            }
+            if next(4) == 0 {
+                library.clone_from(&original);
+            }
+        }
+    }
+}
+
+#[test]
 fn garbage_is_not_followed() {
     for code in [
         ".fill 64, 1, 0xff",

@@ -42,6 +42,10 @@ pub(super) enum Value {
     Made(u64),
 }
 
+/// So many places are followed: compilers' functions keep what counts here in a dozen at most, and
+/// each instruction has a state of its own.
+const MOST_PLACES: usize = 32;
+
 /// The states of a function.
 #[derive(Debug)]
 pub(super) struct States {
@@ -171,9 +175,12 @@ impl State {
             Location::Slot(_) => slots_are_own || *value == Value::Rbp,
             Location::Register(_) => true,
         });
+        if held.len() > MOST_PLACES {
+            held.retain(|_, value| !matches!(value, Value::Null | Value::Made(_)));
+        }
         let rbp = self.rbp_after(effect);
         let stack = Stack { sp, rbp };
-        Some(Self { stack, held })
+        (held.len() <= MOST_PLACES).then_some(Self { stack, held })
     }
 
     /// What the product of two places is.

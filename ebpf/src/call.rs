@@ -17,8 +17,8 @@ pub enum Function {
     /// `realloc` and `reallocarray`.
     Realloc = 5,
     /// A C++ `operator new` that calls no other probed function. It can be left by an exception,
-    /// so its returns are seen at its `ret` instructions. Also a `malloc` that is watched at
-    /// points inside it: it may go on unseen when it fails.
+    /// so its returns are seen at its `ret` instructions. Also a `malloc` or `calloc` that is watched
+    /// at points inside it: it may go on unseen when it fails.
     OperatorNew = 6,
 }
 

@@ -3,7 +3,7 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::helpers::{bpf_probe_read_kernel, generated};
+use aya_ebpf::helpers::generated;
 use htrace_ebpf::Kernel;
 use htrace_ebpf_common::{counters::Counter, tables::FileKey};
 
@@ -198,9 +198,19 @@ unsafe extern "C" fn copy_mapping(_task: *mut c_void, vma: *const u8, to: *mut M
     0
 }
 
-/// A word of the kernel's memory; 0 where there is none.
+/// A word of the kernel's memory; 0 where there is none: the helper stores zeros when it fails
+/// (`bpf_probe_read_kernel_common`, since Linux 5.5). Whether it has is not looked at, because the
+/// verifier would follow both ways from each of a row of words.
 #[inline(always)]
 pub(crate) fn word(address: u64) -> u64 {
-    // SAFETY: the helper reads any address and fails where there is nothing to read.
-    unsafe { bpf_probe_read_kernel(address as *const u64) }.unwrap_or(0)
+    let mut word = 0_u64;
+    // SAFETY: the helper reads any address, and writes so many bytes.
+    let _zero_then = unsafe {
+        generated::bpf_probe_read_kernel(
+            (&raw mut word).cast(),
+            size_of::<u64>() as u32,
+            address as *const c_void,
+        )
+    };
+    word
 }

@@ -6,6 +6,7 @@
 use htrace_ebpf_common::{control::Control, counters::Counter, wire::StackRecord};
 
 use crate::{
+    probe, selection,
     thread::Thread,
     unwind::{lookup::Lookup, window::WINDOW_WORDS},
 };
@@ -89,4 +90,18 @@ pub trait Kernel {
 
     /// Adds one to a counter.
     fn count(&self, counter: Counter);
+
+    /// Bytes to the next mark of a sample with a mean distance of `mean`: [`selection::distance`].
+    /// A call of its own, because it is long and needed in several places.
+    fn draw_distance(&self, mean: u64) -> u64 {
+        selection::distance(self.random(), mean)
+    }
+
+    /// [`probe::forget_left_by_exceptions`]: a call of its own, because it is long and seldom needed.
+    fn forget_left_by_exceptions(&self, thread: &mut Thread) -> bool
+    where
+        Self: Sized,
+    {
+        probe::forget_left_by_exceptions(self, thread)
+    }
 }

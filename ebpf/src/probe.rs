@@ -87,7 +87,10 @@ pub fn enter<K: Kernel>(
         }
         return;
     }
-    forget_left_by_exceptions(kernel, thread);
+    // There is no room for another one.
+    if thread.is_full() && kernel.forget_left_by_exceptions(thread) {
+        kernel.count(Counter::Abandoned);
+    }
     let mut pending = Pending::new(call, registers.sp, return_address, stack);
     if control.is_on() && !chosen {
         pending = pending.left_out();
@@ -155,20 +158,14 @@ pub fn leave_at_ret<K: Kernel>(kernel: &K, thread: &mut Thread, slot: u64, value
     }
 }
 
-/// Makes room among the pending calls when there is none, by those of `operator new` that an
-/// exception has left: their return addresses no longer stand where they stood. (Return probes
-/// replace other functions' addresses, which therefore tell nothing.)
-fn forget_left_by_exceptions<K: Kernel>(kernel: &K, thread: &mut Thread) {
-    if !thread.is_full() {
-        return;
-    }
-    let forgotten = thread.retain(|pending| {
+/// Makes room among the pending calls by those of `operator new` that an exception has left: their
+/// return addresses no longer stand where they stood. (Return probes replace other functions'
+/// addresses, which therefore tell nothing.) Returns whether there were any.
+pub fn forget_left_by_exceptions<K: Kernel>(kernel: &K, thread: &mut Thread) -> bool {
+    thread.retain(|pending| {
         !pending.is(Function::OperatorNew)
             || kernel.read_user(pending.slot) == Some(pending.return_address)
-    });
-    if forgotten {
-        kernel.count(Counter::Abandoned);
-    }
+    })
 }
 
 /// A function that frees is entered with `pointer`.

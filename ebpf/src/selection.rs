@@ -30,14 +30,14 @@ pub fn is_chosen<K: Kernel>(kernel: &K, control: &Control, thread: &mut Thread, 
         return true;
     }
     if thread.until_mark == 0 {
-        thread.until_mark = distance(kernel.random(), mean);
+        thread.until_mark = kernel.draw_distance(mean);
     }
     if size < thread.until_mark {
         thread.until_mark -= size;
         return false;
     }
     // The process has no memory: what is left of the block says nothing of the next mark.
-    thread.until_mark = distance(kernel.random(), mean);
+    thread.until_mark = kernel.draw_distance(mean);
     true
 }
 
@@ -48,20 +48,21 @@ const LN_2: u64 = 45_426;
 
 /// Bytes to the next mark, at least 1: exponentially distributed with a mean of `mean`, as the
 /// negated logarithm of a number from 0 to 1 is.
-#[inline(always)]
-fn distance(random: u32, mean: u64) -> u64 {
+#[must_use]
+pub const fn distance(random: u32, mean: u64) -> u64 {
     let below_one = (32 << FRACTION) - log2(random as u64 + 1);
     let nats = (below_one * LN_2) >> FRACTION;
     ((nats * mean) >> FRACTION) + 1
 }
 
 /// The logarithm to the base 2 of a number from 1 to 2^32, by squaring: each gives a bit.
-#[inline(always)]
-fn log2(number: u64) -> u64 {
+const fn log2(number: u64) -> u64 {
     let whole = 63 - number.leading_zeros();
     let mut rest = (number << (32 - whole)) >> 1;
     let mut log = whole as u64;
-    for _ in 0..FRACTION {
+    let mut bits = 0;
+    while bits < FRACTION {
+        bits += 1;
         rest = (rest * rest) >> 31;
         let bit = rest >> 32;
         rest >>= bit;

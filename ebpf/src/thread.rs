@@ -47,7 +47,9 @@ pub struct Pending {
     function: u8,
     /// [`Pending::RECORDED`], [`Pending::LEFT_OUT`], or 0 if the call began before the recording.
     recorded: u8,
-    padding: [u8; 6],
+    /// Not of bytes: for zeros for an array of bytes the compiler makes a loop, too.
+    half_padding: u16,
+    padding: u32,
 }
 
 impl Pending {
@@ -69,7 +71,8 @@ impl Pending {
             stack,
             function: call.function as u8,
             recorded,
-            padding: [0; 6],
+            half_padding: 0,
+            padding: 0,
         }
     }
 
@@ -85,7 +88,8 @@ impl Pending {
             stack: self.stack,
             function: self.function,
             recorded: self.recorded,
-            padding: [0; 6],
+            half_padding: 0,
+            padding: 0,
         }
     }
 

@@ -15,10 +15,17 @@ static THREAD_NAMES: HashMap<[u8; 16], u8> = HashMap::with_max_entries(MAX_CHOSE
 #[map]
 static THREAD_IDS: HashMap<u32, u8> = HashMap::with_max_entries(MAX_CHOSEN_THREADS, 0);
 
-/// True if the current thread is among them, by the name that it has now or by its id. Not inlined,
-/// so that its stack is not added to that of all else that is called after it.
+/// 1 if the current thread is among them, by the name that it has now or by its id; else 0. Not
+/// inlined, so that its stack is not added to that of all else that is called after it, and global,
+/// so that the verifier checks it once.
+#[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn have_current() -> bool {
+pub(crate) extern "C" fn current_thread_is_chosen() -> u64 {
+    is_chosen() as u64
+}
+
+#[inline(always)]
+fn is_chosen() -> bool {
     if THREAD_IDS.get_ptr(BpfKernel.tid()).is_some() {
         return true;
     }

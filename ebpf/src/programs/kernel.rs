@@ -13,7 +13,7 @@ use aya_ebpf::{
     programs::{ProbeContext, RetProbeContext},
 };
 use htrace_ebpf::{
-    Kernel, Registers,
+    Kernel, Registers, probe, selection,
     thread::Thread,
     unwind::{self, Progress, Walk, lookup::Lookup, window::WINDOW_WORDS},
 };
@@ -303,12 +303,29 @@ const LOOPS: u32 = MAX_FRAMES as u32 + 1;
 /// Where the kernel cannot repeat a step by itself, walks end sooner.
 const BOUNDED_STEPS: u32 = 128;
 
-macro_rules! callback {
-    ($name:ident, $kernel:expr, $go:path) => {
+/// A function that walks the stack of a thread, and the callback with which the kernel repeats that
+/// which goes on (Linux 5.17). The function is global in the sense of the verifier, which checks it
+/// once, on its own, and not for each way that leads to it.
+macro_rules! walk {
+    ($walk:ident, $callback:ident, $kernel:expr, $go:path) => {
+        #[unsafe(no_mangle)]
+        #[inline(never)]
+        extern "C" fn $walk(thread: *mut Thread) -> u64 {
+            // SAFETY: null, which the verifier wants to be ruled out, or the current thread's state.
+            let Some(thread) = (unsafe { thread.as_mut() }) else {
+                return 0;
+            };
+            let mut walked = Walked::of(thread);
+            let (callback, context) = ($callback as *mut c_void, (&raw mut walked).cast());
+            // SAFETY: the callback takes what `walked` is, which outlives the call.
+            unsafe { generated::bpf_loop(LOOPS, callback, context, 0) };
+            0
+        }
+
         /// Goes on with the walk; returns 1 when it has ended.
         #[inline(never)]
-        unsafe extern "C" fn $name(_iteration: u64, walked: *mut Walked) -> i64 {
-            // SAFETY: the context is that of `repeat`, and the parts are the thread's own.
+        unsafe extern "C" fn $callback(_iteration: u64, walked: *mut Walked) -> i64 {
+            // SAFETY: the context is what the walk has passed, and the parts are the thread's own.
             let (walk, frames) = unsafe { (&mut *(*walked).walk, &mut *(*walked).frames) };
             match $go(&$kernel, walk, frames) {
                 Progress::Ended => 1,
@@ -318,36 +335,19 @@ macro_rules! callback {
     };
 }
 
-callback!(steps_by_tables, BpfKernel, unwind::go_on);
-callback!(steps_by_tables_asleep, SleepingKernel, unwind::go_on);
-callback!(
+walk!(by_tables, steps_by_tables, BpfKernel, unwind::go_on);
+walk!(
+    by_tables_asleep,
+    steps_by_tables_asleep,
+    SleepingKernel,
+    unwind::go_on
+);
+walk!(
+    by_frame_pointers,
     steps_by_frame_pointers,
     BpfKernel,
     unwind::frame_pointers::step
 );
-
-/// Walks the stack of a thread; `by_tables` is the callback for that.
-#[inline(always)]
-fn walk_by(by_tables: *mut c_void, thread: &mut Thread) {
-    let mut walked = Walked::of(thread);
-    if constants::by_tables() {
-        repeat(by_tables, &mut walked);
-        // Keeps the two calls apart. The compiler would make one of them that takes either
-        // callback, and load the address of the other in any case; Linux 6.1 refuses a program
-        // (EFAULT) with the address of a function that it has removed as dead code.
-        // SAFETY: no instruction at all.
-        unsafe { core::arch::asm!("") };
-    } else {
-        repeat(steps_by_frame_pointers as *mut c_void, &mut walked);
-    }
-}
-
-/// Lets the kernel repeat a callback: Linux 5.17.
-#[inline(always)]
-fn repeat(callback: *mut c_void, walked: &mut Walked) {
-    // SAFETY: the callback takes what `walked` is, which outlives the call.
-    unsafe { generated::bpf_loop(LOOPS, callback, (&raw mut *walked).cast(), 0) };
-}
 
 /// Helpers and maps.
 pub(crate) struct BpfKernel;
@@ -369,7 +369,7 @@ impl Kernel for BpfKernel {
     }
 
     fn thread_is_chosen(&self) -> bool {
-        chosen_threads::have_current()
+        chosen_threads::current_thread_is_chosen() != 0
     }
 
     fn random(&self) -> u32 {
@@ -411,7 +411,10 @@ impl Kernel for BpfKernel {
 
     #[inline(always)]
     fn walk(&self, thread: &mut Thread) {
-        walk_by(steps_by_tables as *mut c_void, thread);
+        match constants::by_tables() {
+            true => by_tables(thread),
+            false => by_frame_pointers(thread),
+        };
     }
 
     fn find_rule(&self, address: u64, interrupted: bool) -> Lookup {
@@ -472,6 +475,32 @@ impl Kernel for BpfKernel {
     fn count(&self, counter: Counter) {
         add_to(counter, 1);
     }
+
+    fn draw_distance(&self, mean: u64) -> u64 {
+        distance_to_mark(mean)
+    }
+
+    fn forget_left_by_exceptions(&self, thread: &mut Thread) -> bool {
+        left_by_exceptions_are_forgotten(thread) != 0
+    }
+}
+
+/// See [`Kernel::forget_left_by_exceptions`]. Global, as a step of a walk is: Linux 5.17.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn left_by_exceptions_are_forgotten(thread: *mut Thread) -> u64 {
+    // SAFETY: null, which the verifier wants to be ruled out, or the current thread's state.
+    match unsafe { thread.as_mut() } {
+        Some(thread) => probe::forget_left_by_exceptions(&BpfKernel, thread) as u64,
+        None => 0,
+    }
+}
+
+/// See [`Kernel::draw_distance`]. Global, so that the verifier checks it once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn distance_to_mark(mean: u64) -> u64 {
+    selection::distance(BpfKernel.random(), mean)
 }
 
 /// How often the function was called with which the recording begins.
@@ -529,11 +558,16 @@ impl Kernel for SleepingKernel {
         fn stack_is_known(id: u64) -> bool;
         fn stack_became_known(id: u64);
         fn count(counter: Counter);
+        fn draw_distance(mean: u64) -> u64;
+        fn forget_left_by_exceptions(thread: &mut Thread) -> bool;
     }
 
     #[inline(always)]
     fn walk(&self, thread: &mut Thread) {
-        walk_by(steps_by_tables_asleep as *mut c_void, thread);
+        match constants::by_tables() {
+            true => by_tables_asleep(thread),
+            false => by_frame_pointers(thread),
+        };
     }
 
     fn find_rule(&self, address: u64, interrupted: bool) -> Lookup {
@@ -596,6 +630,7 @@ impl Kernel for OldKernel {
         fn stack_became_known(id: u64);
         fn emit_stack(record: &StackRecord, frames: usize) -> bool;
         fn count(counter: Counter);
+        fn draw_distance(mean: u64) -> u64;
     }
 
     fn emit<R: Copy + 'static>(&self, record: R, is_due: bool) -> bool {

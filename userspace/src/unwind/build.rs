@@ -63,14 +63,19 @@ fn load(module: &Module, cache: &Cache) -> Result<UnwindTable, Failure> {
     if let Some(table) = stored.filter(|table| fits(table, module)) {
         return Ok(table);
     }
-    let table = match module.content()? {
-        ModuleContent::File(file) => htrace_unwind_tables::build(&read_all(&file)?)?,
-        ModuleContent::Bytes(bytes) => htrace_unwind_tables::build(&bytes)?,
+    let (table, image_bytes) = match module.content()? {
+        ModuleContent::File(file) => built_from(&read_all(&file)?)?,
+        ModuleContent::Bytes(bytes) => built_from(&bytes)?,
     };
     if build_id == Some(table.build_id()) {
-        cache.store(&table);
+        cache.store(&table, image_bytes);
     }
     Ok(table)
+}
+
+/// The table of an image, and how many bytes that has.
+fn built_from(image: &[u8]) -> Result<(UnwindTable, usize), BuildError> {
+    htrace_unwind_tables::build(image).map(|table| (table, image.len()))
 }
 
 /// Whether a table's code is where the module's is. A file may bear the build id of another.

@@ -19,9 +19,15 @@ use htrace_unwind_tables::UnwindTable;
 const MAX_BYTES: u64 = 256 << 20;
 /// Larger files are not read.
 const MAX_FILE_BYTES: u64 = 256 << 20;
-/// Smaller tables are built faster than read.
+/// Smaller tables are built faster than read …
 const MIN_ROWS: usize = 4096;
+/// … unless they are of a larger image, all of which is read for that. The largest hold data, and a
+/// table of a few rows.
+const LARGE_IMAGE: usize = 1 << 20;
 const EXTENSION: &str = "unwind";
+
+/// Room that reading to the end wants when it is there, lest it doubles what it has.
+const ROOM_FOR_END: usize = 1;
 
 /// The directory, if there is a usable one.
 #[derive(Clone, Debug)]
@@ -77,6 +83,8 @@ impl Cache {
         let path = self.path(build_id)?;
         let mut bytes = Vec::new();
         let file = fs::File::open(&path).ok()?;
+        let length = file.metadata().ok()?.len().min(MAX_FILE_BYTES);
+        bytes.reserve_exact(usize::try_from(length).ok()? + ROOM_FOR_END);
         file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).ok()?;
         match UnwindTable::from_bytes(&bytes, build_id) {
             Ok(table) => Some(table),
@@ -87,9 +95,9 @@ impl Cache {
         }
     }
 
-    /// Keeps a table for later.
-    pub fn store(&self, table: &UnwindTable) {
-        if table.rows().len() < MIN_ROWS {
+    /// Keeps the table of an image of so many bytes for later.
+    pub fn store(&self, table: &UnwindTable, image_bytes: usize) {
+        if table.rows().len() < MIN_ROWS && image_bytes < LARGE_IMAGE {
             return;
         }
         let Some(path) = self.path(table.build_id()) else {
@@ -167,17 +175,33 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{FileExt, PermissionsExt};
 
     use tempfile::TempDir;
 
     use super::*;
+    use crate::modules::maps::{self, MappedName};
 
     /// A table that is large enough to be kept.
     fn table() -> UnwindTable {
         let program = fs::read(env::current_exe().unwrap()).unwrap();
         let table = htrace_unwind_tables::build(&program).unwrap();
         assert!(table.rows().len() >= MIN_ROWS && table.build_id().len() >= 8);
+        table
+    }
+
+    /// The table of the vdso.
+    fn small_table() -> UnwindTable {
+        let text = fs::read("/proc/self/maps").unwrap();
+        let mut entries = maps::parse(&text).map(Result::unwrap);
+        let vdso = entries
+            .find(|entry| entry.name == MappedName::Special("[vdso]".to_owned()))
+            .unwrap();
+        let mut image = vec![0; (vdso.end - vdso.start) as usize];
+        let memory = fs::File::open("/proc/self/mem").unwrap();
+        memory.read_exact_at(&mut image, vdso.start).unwrap();
+        let table = htrace_unwind_tables::build(&image).unwrap();
+        assert!(table.rows().len() < MIN_ROWS && table.build_id().len() >= 8);
         table
     }
 
@@ -192,17 +216,28 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (cache, table) = (cache(&directory), table());
         assert_eq!(cache.load(table.build_id()), None);
-        cache.store(&table);
+        cache.store(&table, 0);
         assert_eq!(cache.load(table.build_id()), Some(table));
         assert_eq!(cache.load(&[7; 20]), None);
         assert_eq!(cache.load(b"short"), None);
     }
 
     #[test]
+    fn a_small_table_is_kept_if_its_image_is_large() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = cache(&directory);
+        let table = small_table();
+        cache.store(&table, LARGE_IMAGE - 1);
+        assert_eq!(cache.load(table.build_id()), None);
+        cache.store(&table, LARGE_IMAGE);
+        assert_eq!(cache.load(table.build_id()), Some(table));
+    }
+
+    #[test]
     fn a_damaged_file_is_no_table() {
         let directory = tempfile::tempdir().unwrap();
         let (cache, table) = (cache(&directory), table());
-        cache.store(&table);
+        cache.store(&table, 0);
         let path = cache.path(table.build_id()).unwrap();
         let intact = fs::read(&path).unwrap();
         for (at, kept) in [(0, intact.len()), (40, intact.len()), (9, 100), (0, 0)] {
@@ -216,7 +251,7 @@ mod tests {
         // The file of another build under this one's name.
         fs::write(cache.path(&[9; 20]).unwrap(), intact).unwrap();
         assert_eq!(cache.load(&[9; 20]), None);
-        cache.store(&table);
+        cache.store(&table, 0);
         assert_eq!(cache.load(table.build_id()), Some(table));
     }
 
@@ -227,7 +262,7 @@ mod tests {
             fs::set_permissions(directory.path(), fs::Permissions::from_mode(mode)).unwrap();
             let cache = Cache::at(directory.path());
             assert!(cache.directory.is_none(), "{mode:o}");
-            cache.store(&table());
+            cache.store(&table(), 0);
         }
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
@@ -246,7 +281,7 @@ mod tests {
     fn the_oldest_files_go_first() {
         let directory = tempfile::tempdir().unwrap();
         let (mut cache, table) = (cache(&directory), table());
-        cache.store(&table);
+        cache.store(&table, 0);
         let path = cache.path(table.build_id()).unwrap();
         let length = fs::metadata(&path).unwrap().len();
         let old = [1_u8, 2, 3].map(|number| {
@@ -262,7 +297,7 @@ mod tests {
             old
         });
         cache.max_bytes = 2 * length;
-        cache.store(&table);
+        cache.store(&table, 0);
         let left = old.map(|path| path.exists());
         assert_eq!((left, path.exists()), ([false, false, true], true));
     }
@@ -270,7 +305,7 @@ mod tests {
     #[test]
     fn no_cache_holds_nothing() {
         let (cache, table) = (Cache::none(), table());
-        cache.store(&table);
+        cache.store(&table, 0);
         assert_eq!(cache.load(table.build_id()), None);
     }
 }

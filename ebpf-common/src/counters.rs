@@ -68,13 +68,11 @@ pub enum Counter {
     PauseTooLong = 29,
     /// Calls of the function with which a recording begins.
     Awaited = 15,
-    /// Hits of the program by which the recorder tests links.
-    SelfTest = 31,
 }
 
 impl Counter {
     /// Number of slots in the map of counters.
-    pub const SLOTS: u32 = 32;
+    pub const SLOTS: u32 = 31;
 
     /// Counters of what is missing from the recording, with the words under which files and
     /// messages name them.

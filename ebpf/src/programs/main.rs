@@ -275,13 +275,6 @@ fn awaited_called(_context: ProbeContext) -> u32 {
     DONE
 }
 
-/// A function of the recorder's own, by which it tests links.
-#[uprobe]
-fn self_test(_context: ProbeContext) -> u32 {
-    BpfKernel.count(Counter::SelfTest);
-    DONE
-}
-
 /// `sched_process_exec`: a process has replaced its program.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 fn process_exec(_context: RawTracePointContext) -> i32 {

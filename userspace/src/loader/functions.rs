@@ -125,9 +125,6 @@ pub const TRACEPOINTS: [(&str, &str); 2] = [
 /// The program at the function that a recording waits for.
 pub const AWAITED: &str = "awaited_called";
 
-/// The program by which links are tested.
-pub const SELF_TEST: &str = "self_test";
-
 /// Ending of the names of programs for kernels before 5.17.
 pub const OLD: &str = "_old";
 

@@ -40,6 +40,7 @@ pub use self::{
     error::LoadError,
     log::ProgramLog,
     notices::{Notice, Notices},
+    self_test::LinkTest,
     tables::{Acknowledgement, TableMaps},
     walks::Unwind,
 };
@@ -136,28 +137,24 @@ struct PodControl(Control);
 unsafe impl aya::Pod for PodControl {}
 
 impl Programs {
-    /// Loads the programs into the kernel; nothing is attached yet.
+    /// Loads the programs into the kernel; nothing is attached yet. `links` is the test that tells
+    /// which links there are.
     ///
     /// # Errors
     /// When this binary has none, when the kernel is too old, or when it refuses: then the error
     /// says which capability is missing.
-    pub fn load(settings: &Settings) -> Result<Self, LoadError> {
+    pub fn load(settings: &Settings, links: LinkTest) -> Result<Self, LoadError> {
         let ways = Walks::choose(settings.unwind)?.and_simpler(settings.unwind);
-        fallback::first_accepted(&ways, |walks| Self::load_walking(settings, walks))
-    }
-
-    fn load_walking(settings: &Settings, walks: Walks) -> Result<Self, LoadError> {
-        let preferred = if settings.perf_links || walks == Walks::Old {
-            LinkKind::Perf
-        } else {
+        let kind = if !settings.perf_links && links.succeeds() {
             LinkKind::Multi
+        } else {
+            tracing::debug!("no multi-uprobe links: one perf event a probe");
+            LinkKind::Perf
         };
-        let mut programs = Self::load_for(settings, walks, preferred)?;
-        if preferred == LinkKind::Multi && !programs.multi_links_work()? {
-            tracing::debug!("no usable multi-uprobe links: one perf event a probe");
-            programs = Self::load_for(settings, walks, LinkKind::Perf)?;
-        }
-        Ok(programs)
+        fallback::first_accepted(&ways, |walks| match walks {
+            Walks::Old => Self::load_for(settings, walks, LinkKind::Perf),
+            _ => Self::load_for(settings, walks, kind),
+        })
     }
 
     fn load_for(settings: &Settings, walks: Walks, kind: LinkKind) -> Result<Self, LoadError> {
@@ -371,19 +368,6 @@ impl Programs {
         self.control
             .set(0, PodControl(self.settings), 0)
             .map_err(LoadError::map)
-    }
-
-    /// True if a multi-uprobe link sees all threads of the process that it is scoped to. The
-    /// first releases that had such links saw the main thread alone.
-    fn multi_links_work(&self) -> Result<bool, LoadError> {
-        let before = self.counter(Counter::SelfTest);
-        match self_test::hit_from_another_thread(self.program(functions::SELF_TEST)?) {
-            Ok(()) => Ok(self.counter(Counter::SelfTest) > before),
-            Err(error) => {
-                tracing::debug!("self test of multi-uprobe links: {error}");
-                Ok(false)
-            }
-        }
     }
 }
 

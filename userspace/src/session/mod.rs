@@ -44,7 +44,7 @@ use self::{
 };
 use crate::{
     drain::{Drain, Input, Spill, now, queue::queue},
-    loader::Programs,
+    loader::{LinkTest, Programs},
     modules::Module,
     sys::capabilities,
     unwind::{Snapshots, Worker},
@@ -65,8 +65,9 @@ pub async fn record(options: Options) -> anyhow::Result<u8> {
         .scheduling
         .apply()
         .context("cannot run as --nice or --cpu say")?;
+    let links = LinkTest::start();
     let unwinding = Unwinding::prepare(&subject, &options);
-    let mut programs = Programs::load(&unwinding.settings(&options.settings))?;
+    let mut programs = Programs::load(&unwinding.settings(&options.settings), links)?;
     let mut allocators = Allocators::default();
     allocators.attach_all(&mut programs, &subject)?;
     programs.attach_tracepoints()?;

@@ -8,6 +8,7 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
+const BPF_MAP_CREATE: libc::c_int = 0;
 const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_RAW_TRACEPOINT_OPEN: libc::c_int = 17;
@@ -15,6 +16,8 @@ const BPF_BTF_LOAD: libc::c_int = 18;
 const BPF_MAP_FREEZE: libc::c_int = 22;
 const BPF_LINK_CREATE: libc::c_int = 28;
 
+/// `BPF_PROG_TYPE_KPROBE`: what uprobe programs are.
+pub const PROGRAM_TYPE_KPROBE: u32 = 2;
 /// `BPF_TRACE_UPROBE_MULTI`, Linux 6.6.
 pub const ATTACH_TYPE_UPROBE_MULTI: u32 = 48;
 /// `BPF_F_SLEEPABLE`, Linux 5.10.
@@ -134,6 +137,33 @@ pub fn load_btf(btf: &[u8]) -> io::Result<OwnedFd> {
     };
     // SAFETY: the address and length are those of a slice that outlives the call.
     unsafe { open_fd(BPF_BTF_LOAD, &attr) }
+}
+
+#[repr(C)]
+struct MapAttr {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+}
+
+/// Makes an array of one word that can be mapped into memory: Linux 5.5.
+///
+/// # Errors
+/// What the kernel returns.
+pub fn create_word() -> io::Result<OwnedFd> {
+    const ARRAY: u32 = 2;
+    const MMAPABLE: u32 = 1 << 10;
+    let attr = MapAttr {
+        map_type: ARRAY,
+        key_size: 4,
+        value_size: 8,
+        max_entries: 1,
+        map_flags: MMAPABLE,
+    };
+    // SAFETY: there are no addresses in the attribute.
+    unsafe { open_fd(BPF_MAP_CREATE, &attr) }
 }
 
 #[repr(C)]

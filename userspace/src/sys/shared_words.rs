@@ -67,6 +67,13 @@ impl SharedWords {
         true
     }
 
+    /// A word; 0 if there are not so many.
+    #[must_use]
+    pub fn get(&self, index: usize) -> u64 {
+        let word = self.words().get(index);
+        word.map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
     /// Raises a word to `value` if it is lower.
     pub fn raise(&self, index: usize, value: u64) {
         if let Some(word) = self.words().get(index) {

@@ -9,7 +9,7 @@ use std::{
 
 use htrace_bpf::{
     drain::{Drain, Input},
-    loader::{AttachPoints, Programs, Settings, Unwind, functions},
+    loader::{AttachPoints, LinkTest, Programs, Settings, Unwind, functions},
     modules::{Module, ModuleId, ModuleTable, ProcOpener},
     target::{launch::Program, libraries::Foretold},
     unwind::{Built, Cache, Snapshots, TableWork, Tables, Work, Worker, build_all},
@@ -44,7 +44,7 @@ pub(crate) fn check(command: &[impl AsRef<str>]) -> Outcome {
         max_waiting: Worker::max_waiting(),
         ..Settings::default()
     };
-    let mut programs = Programs::load(&settings).unwrap();
+    let mut programs = Programs::load(&settings, LinkTest::start()).unwrap();
     attach(&mut programs, library.file(), pid);
     programs.attach_tracepoints().unwrap();
     let snapshots = Arc::new(Snapshots::default());

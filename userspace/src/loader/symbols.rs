@@ -4,8 +4,6 @@
 //! longer than all else that attaching does. The file is a target's: what it does not hold is left
 //! out.
 
-use std::ffi::CStr;
-
 use object::{
     Endianness, ReadRef,
     elf::{FileHeader64, SHN_LORESERVE, SHN_UNDEF, SHN_XINDEX, STB_LOCAL, STT_FUNC, STT_GNU_IFUNC},
@@ -74,8 +72,9 @@ fn all_names<'data, R: ReadRef<'data>>(
 
 /// The name that begins at an offset.
 fn name_at(names: &[u8], offset: u32) -> Option<&str> {
-    let name = CStr::from_bytes_until_nul(names.get(offset as usize..)?);
-    name.ok()?.to_str().ok()
+    let from_there = names.get(offset as usize..)?;
+    let end = memchr::memchr(0, from_there)?;
+    str::from_utf8(&from_there[..end]).ok()
 }
 
 #[cfg(test)]

@@ -24,18 +24,29 @@ fn frame<K: Kernel>(
     frames: &mut [u64; MAX_FRAMES],
 ) -> Result<(), StackEnd> {
     walk.push(frames)?;
-    let fp = walk.rbp(kernel)?;
+    let fp = own(kernel, walk)?;
     if fp == 0 {
         return Err(StackEnd::Complete);
     }
     if fp < walk.sp || !fp.is_multiple_of(FRAME_ALIGNMENT) {
         return Err(StackEnd::Suspect);
     }
-    walk.bp = walk.read(kernel, fp)?;
-    walk.pc = walk.read(kernel, fp.wrapping_add(SLOT))?;
+    let record = walk.window.read_two(kernel, fp);
+    [walk.bp, walk.pc] = record.ok_or(StackEnd::Unreadable)?;
     if walk.pc == 0 {
         return Err(StackEnd::Complete);
     }
     walk.sp = fp.wrapping_add(2 * SLOT);
     Ok(())
+}
+
+/// The frame's own frame pointer. Where it was saved is known only of the first frame, so that it is not
+/// worth a look into the window: verifiers follow this code once for each step.
+#[inline(always)]
+fn own<K: Kernel>(kernel: &K, walk: &mut Walk) -> Result<u64, StackEnd> {
+    if walk.bp_at != 0 {
+        walk.bp = kernel.read_user(walk.bp_at).ok_or(StackEnd::Unreadable)?;
+        walk.bp_at = 0;
+    }
+    Ok(walk.bp)
 }

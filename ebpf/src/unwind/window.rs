@@ -86,13 +86,34 @@ impl Window {
         if let Some(word) = self.word(address) {
             return Some(word);
         }
-        if !self.copy(kernel, address.wrapping_sub(SLACK), WINDOW_BYTES)
-            && !self.copy(kernel, within_page(address), WINDOW_BYTES)
-        {
-            self.length = 0;
+        if !self.move_to(kernel, address) {
             return None;
         }
         self.word(address)
+    }
+
+    /// The two words at an address of the stack that is a multiple of 16.
+    #[inline(always)]
+    pub fn read_two<K: Kernel>(&mut self, kernel: &K, address: u64) -> Option<[u64; 2]> {
+        if let Some(words) = self.two_words(address) {
+            return Some(words);
+        }
+        if !self.move_to(kernel, address) {
+            return None;
+        }
+        self.two_words(address)
+    }
+
+    /// Copies a whole window that holds the word at `address`, and the next if both are in the same
+    /// 16 bytes; false if that word cannot be read.
+    #[inline(always)]
+    fn move_to<K: Kernel>(&mut self, kernel: &K, address: u64) -> bool {
+        let is_readable = self.copy(kernel, address.wrapping_sub(SLACK), WINDOW_BYTES)
+            || self.copy(kernel, within_page(address), WINDOW_BYTES);
+        if !is_readable {
+            self.length = 0;
+        }
+        is_readable
     }
 
     /// The word at an address that is a multiple of 8, if it is in the window.
@@ -103,6 +124,21 @@ impl Window {
             return None;
         }
         Some(self.words[(distance / 8) as usize % WINDOW_WORDS])
+    }
+
+    #[inline(always)]
+    const fn two_words(&self, address: u64) -> Option<[u64; 2]> {
+        let distance = address.wrapping_sub(self.base);
+        // The first comparison keeps the sum small.
+        if distance >= WINDOW_BYTES || distance + 8 >= self.length {
+            return None;
+        }
+        let index = (distance / 8) as usize;
+        let words = [
+            self.words[index % WINDOW_WORDS],
+            self.words[(index + 1) % WINDOW_WORDS],
+        ];
+        Some(words)
     }
 }
 
@@ -189,6 +225,21 @@ mod tests {
         assert_eq!(window.read(&kernel, 0x2000), None);
         assert_eq!(window.read(&kernel, 0xff8), None);
         assert_eq!(window.read(&kernel, u64::MAX - 7), None);
+    }
+
+    #[test]
+    fn two_words_are_read_wherever_both_can_be() {
+        let kernel = FakeKernel::recording();
+        (0..0x200).for_each(|index| kernel.write(0x1000 + index * 8, index));
+        let mut window = Window::NEW;
+        window.fill(&kernel, 0x1008);
+        for address in (0x1000..0x2000).step_by(16).chain([0x1000, 0x1ff0]) {
+            let first = (address - 0x1000) / 8;
+            assert_eq!(window.read_two(&kernel, address), Some([first, first + 1]));
+        }
+        for address in [0xff0, 0x2000, u64::MAX - 15] {
+            assert_eq!(window.read_two(&kernel, address), None, "{address:#x}");
+        }
     }
 
     #[test]

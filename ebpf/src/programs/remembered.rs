@@ -143,7 +143,9 @@ unsafe extern "C" fn drop_overlapping(
 struct Search {
     address: u64,
     generation: u64,
-    found: Mapping,
+    /// Where to store the mapping: room for another one here would be more than the stack has left.
+    to: *mut Mapping,
+    is_found: u64,
 }
 
 /// Stores the mapping at `address`, if it is remembered; else returns false. Not inlined, as
@@ -153,7 +155,8 @@ pub(crate) fn recall(address: u64, mapping: &mut Mapping) -> bool {
     let mut search = Search {
         address,
         generation: generation(),
-        found: Mapping::NONE,
+        to: &raw mut *mapping,
+        is_found: 0,
     };
     // SAFETY: the callback has the signature that the helper calls, and the context outlives the
     // call. Of the map nothing but its address is used.
@@ -165,11 +168,10 @@ pub(crate) fn recall(address: u64, mapping: &mut Mapping) -> bool {
             0,
         );
     }
-    if !search.found.contains(address) {
+    if search.is_found == 0 {
         return false;
     }
     BpfKernel.count(Counter::MappingsRemembered);
-    *mapping = search.found;
     true
 }
 
@@ -189,6 +191,8 @@ unsafe extern "C" fn compare(
     if !holds || !remembered.mapping.contains(search.address) {
         return 0;
     }
-    search.found.become_like(&remembered.mapping);
+    // SAFETY: `recall` has the only other reference, and does not use it meanwhile.
+    unsafe { &mut *search.to }.become_like(&remembered.mapping);
+    search.is_found = 1;
     1
 }

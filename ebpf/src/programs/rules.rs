@@ -189,7 +189,8 @@ fn rule_in(mapping: &mut Mapping, address: u64, interrupted: bool) -> Lookup {
 /// The table of a file that has none. The recorder is asked for it, and given the time to make it.
 #[inline(always)]
 fn awaited_table(file: &FileKey, address: u64) -> Option<&'static Table> {
-    waits::for_table(file.device, file.inode, address);
+    let asked = waits::ask_for_table(file.device, file.inode, address);
+    waits::for_table(file.device, file.inode, asked);
     known_table(file)
 }
 

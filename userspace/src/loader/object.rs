@@ -131,12 +131,13 @@ impl Object {
         let preferred = if self.old {
             load(functions::OLD, true)
         } else {
-            // The log costs a second verification, and nobody else reads it.
-            load(functions::SLEEPABLE, tracing::enabled!(Level::DEBUG))
+            // The log costs a second verification, and nobody else reads it where this is known.
+            let wants_log = may_wait() || tracing::enabled!(Level::DEBUG);
+            load(functions::SLEEPABLE, wants_log)
         };
         match preferred {
             Some(Err(error @ LoadError::Verifier { .. })) if !self.old => {
-                tracing::debug!("programs that sleep are not for this kernel: {error}");
+                tell_of_refused_wait(&error);
             }
             Some(result) => return result,
             None => {}
@@ -402,6 +403,24 @@ fn debug_records(function: &Function) -> (Vec<u8>, Vec<u8>) {
         function.func_info.func_info_bytes(),
         function.line_info.line_info_bytes(),
     )
+}
+
+/// Whether programs at user space can wait: Linux 6.0, where they may call
+/// `bpf_copy_from_user_task`.
+fn may_wait() -> bool {
+    kernel_version() >= (6, 0)
+}
+
+/// Tells why a variant that can wait is not used.
+fn tell_of_refused_wait(error: &LoadError) {
+    if may_wait() {
+        tracing::warn!(
+            "threads cannot wait in one of the programs: what finds no room is lost and counted, and \
+             stacks may be cut while mappings change: {error}"
+        );
+    } else {
+        tracing::debug!("programs that wait are not for this kernel: {error}");
+    }
 }
 
 /// Release of the running kernel, as `uname -r` prints it.

@@ -3,7 +3,11 @@
 //! Two implementations exist: helpers and maps inside the BPF programs, and a fake with memory,
 //! records and counters that tests look into.
 
-use htrace_ebpf_common::{control::Control, counters::Counter, wire::StackRecord};
+use htrace_ebpf_common::{
+    control::Control,
+    counters::Counter,
+    wire::{Header, Kind, StackRecord},
+};
 
 use crate::{
     probe, selection,
@@ -39,8 +43,19 @@ pub trait Kernel {
     /// Id of the current thread.
     fn tid(&self) -> u32;
 
-    /// The time in ticks: see [`Header::clock`](htrace_ebpf_common::wire::Header::clock).
+    /// The time in ticks: see [`Header::clock`].
     fn clock(&self) -> u16;
+
+    /// Head of a record of the current thread, where that thread's state is not at hand.
+    #[inline(always)]
+    fn header(&self, kind: Kind) -> Header {
+        Header {
+            kind: kind as u8,
+            detail: 0,
+            clock: self.clock(),
+            tid: self.tid(),
+        }
+    }
 
     /// A number that grows by one at each interrupt of the kernel's timer, 10 ms apart at most. To read
     /// it takes an instruction, the clock 60 ns (measured on Linux 6.18).

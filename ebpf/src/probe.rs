@@ -4,7 +4,7 @@
 use htrace_ebpf_common::{
     control::Control,
     counters::Counter,
-    wire::{AllocationRecord, Header, Kind, Outcome, PointerRecord, ReallocRecord},
+    wire::{AllocationRecord, Kind, Outcome, PointerRecord, ReallocRecord},
 };
 
 use crate::{
@@ -315,12 +315,7 @@ fn emit_pointer<K: Kernel>(
     pointer: u64,
 ) -> bool {
     let Some(thread) = thread else {
-        let header = Header {
-            kind: kind as u8,
-            detail: 0,
-            clock: kernel.clock(),
-            tid: kernel.tid(),
-        };
+        let header = kernel.header(kind);
         return kernel.emit(PointerRecord { header, pointer }, true);
     };
     let header = thread.header(kernel, kind, 0);

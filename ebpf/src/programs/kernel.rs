@@ -21,7 +21,7 @@ use htrace_ebpf_common::{
     control::{Control, MAX_FRAMES},
     counters::Counter,
     point::{Point, Register},
-    wire::{Header, Kind, NoticeRecord, StackRecord, TICK_NS},
+    wire::{Kind, NoticeRecord, StackRecord, TICK_NS},
 };
 
 use crate::{chosen_threads, constants, pauses, remembered, return_probes, rules, waits};
@@ -187,21 +187,11 @@ pub(crate) fn is_target() -> bool {
     TARGET.get(0).copied() == Some(current_tgid())
 }
 
-/// Head of a record of the current thread.
-pub(crate) fn header(kind: Kind) -> Header {
-    Header {
-        kind: kind as u8,
-        detail: 0,
-        clock: BpfKernel.clock(),
-        tid: BpfKernel.tid(),
-    }
-}
-
 /// Sends a notice at once, and returns its stamp: the recorder has to look at the target while it
 /// is as it is now.
 pub(crate) fn notice(kind: Kind) -> u64 {
     note_target();
-    let header = header(kind);
+    let header = BpfKernel.header(kind);
     let stamp = waits::now();
     let record = NoticeRecord { header, stamp };
     // One keeps its place among the events, the other is seen sooner.

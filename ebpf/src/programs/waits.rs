@@ -23,7 +23,7 @@ use htrace_ebpf_common::{
 };
 
 use crate::{
-    kernel::{BPF_F_MMAPABLE, BpfKernel, add, header, submit_notice},
+    kernel::{BPF_F_MMAPABLE, BpfKernel, add, submit_notice},
     mappings, rules,
 };
 
@@ -167,7 +167,7 @@ fn ask(file: FileKey, address: u64) -> u64 {
     let asked = now();
     // When it is not remembered the recorder is asked again.
     let _asked_again = ASKED.insert(file, asked, BPF_ANY.into());
-    let header = header(Kind::TableWanted);
+    let header = BpfKernel.header(Kind::TableWanted);
     if !submit_notice(TableWantedRecord {
         header,
         file,

@@ -83,25 +83,30 @@ impl Window {
         if !address.is_multiple_of(size_of::<u64>() as u64) {
             return kernel.read_user(address);
         }
-        if let Some(word) = self.word(address) {
-            return Some(word);
-        }
-        if !self.move_to(kernel, address) {
-            return None;
-        }
-        self.word(address)
+        self.find(kernel, address, Self::word)
     }
 
     /// The two words at an address of the stack that is a multiple of 16.
     #[inline(always)]
     pub fn read_two<K: Kernel>(&mut self, kernel: &K, address: u64) -> Option<[u64; 2]> {
-        if let Some(words) = self.two_words(address) {
-            return Some(words);
+        self.find(kernel, address, Self::two_words)
+    }
+
+    /// What `look` finds at an address, in the window or in one that is copied for it.
+    #[inline(always)]
+    fn find<K: Kernel, T>(
+        &mut self,
+        kernel: &K,
+        address: u64,
+        look: impl Fn(&Self, u64) -> Option<T>,
+    ) -> Option<T> {
+        if let Some(found) = look(self, address) {
+            return Some(found);
         }
         if !self.move_to(kernel, address) {
             return None;
         }
-        self.two_words(address)
+        look(self, address)
     }
 
     /// Copies a whole window that holds the word at `address`, and the next if both are in the same
